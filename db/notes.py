@@ -1,0 +1,117 @@
+"""The lines below a table: under which conditions its figures hold, and what is missing from it."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Sequence
+
+from db.queries import CellResult
+from db.records import Attempt
+
+__all__ = ["HINDSIGHT_LINE", "footer_lines"]
+
+HINDSIGHT_LINE = (
+    "Signals: hindsight. Savings are conditional on the stale labels, which were derived from the recorded future;"
+    " a model that labels fewer or other turns saves less."
+)
+_ENGINES = {
+    "simulated": "simulated replicas (vLLM's scheduling rules, modelled step times)",
+    "prefix_cache": "no engine, prefix cache only (no times)",
+    "vllm_modelled": "a real vLLM server with modelled step times",
+    "vllm_scheduler": "vLLM's own scheduler with modelled step times",
+    "vllm_server": "live: a real vLLM server",
+    "openai_endpoint": "live: a remote endpoint",
+    "live": "live: a real server",
+}
+_POLICIES = {
+    "replay": "replayed from recorded runs",
+    "chat": "live, written by the model",
+    "scripted": "scripted, written by no model",
+}
+_SOURCES = {
+    "synthetic": "synthetic, made by a generator",
+    "recorded": "recorded runs",
+    "live": "live benchmark environments",
+}
+
+
+def footer_lines(results: Sequence[CellResult], *, allow_tainted: bool) -> tuple[str, ...]:
+    """The conditions of the shown cells, then what is tainted, then what is missing."""
+    shown = [result.attempt for result in results if result.attempt is not None]
+    lines: list[str] = []
+    if shown:
+        lines += [
+            _line("Engine", [_ENGINES.get(a.engine_kind, a.engine_kind) for a in shown]),
+            _line("Replies", [_policy(a) for a in shown]),
+            _line("Tasks", [_SOURCES.get(a.benchmark_source, a.benchmark_source) for a in shown]),
+            _line("Stale labels", [_signals(a) for a in shown]),
+        ]
+        if any(attempt.signals_source == "hindsight" for attempt in shown):
+            lines.append(HINDSIGHT_LINE)
+        lines += _mixed_versions(shown)
+    lines += _tainted(results, allow_tainted)
+    lines += _missing(results)
+    return tuple(lines)
+
+
+def _line(name: str, values: Sequence[str]) -> str:
+    counted = Counter(values)
+    if len(counted) == 1:
+        return f"{name}: {values[0]}."
+    return f"{name}: MIXED, " + "; ".join(f"{value} ({_cells(count)})" for value, count in counted.items()) + "."
+
+
+def _cells(count: int) -> str:
+    return f"{count} cell" if count == 1 else f"{count} cells"
+
+
+def _policy(attempt: Attempt) -> str:
+    text = _POLICIES.get(attempt.policy_kind, attempt.policy_kind)
+    return text if attempt.generated is None else f"{text}; generated text in the cache: {attempt.generated}"
+
+
+def _signals(attempt: Attempt) -> str:
+    if attempt.signals_source is None:
+        return "source not reported"
+    if attempt.stale_coverage is None:
+        return attempt.signals_source
+    return f"{attempt.signals_source}, coverage {attempt.stale_coverage:g}"
+
+
+def _mixed_versions(shown: Sequence[Attempt]) -> list[str]:
+    versions: dict[str, Counter[str]] = {}
+    for attempt in shown:
+        for package, version in json.loads(attempt.versions_json).items():
+            versions.setdefault(package, Counter())[str(version)] += 1
+    return [
+        _line(f"Versions of {package}", list(counter.elements()))
+        for package, counter in versions.items()
+        if len(counter) > 1
+    ]
+
+
+def _tainted(results: Sequence[CellResult], allow_tainted: bool) -> list[str]:
+    tainted = [result for result in results if result.is_tainted]
+    if not tainted:
+        return []
+    if not allow_tainted:
+        return [f"Tainted: {_cells(len(tainted))} left out; --allow-tainted shows them, marked."]
+    lines = [f"Tainted: {_cells(len(tainted))} marked *; do not average them with the others."]
+    for result in tainted:
+        reasons = json.loads((result.attempt and result.attempt.taint_reasons_json) or "[]")
+        lines.append(f"  * {_name(result)}: {'; '.join(map(str, reasons)) or 'no reason stored'}")
+    return lines
+
+
+def _missing(results: Sequence[CellResult]) -> list[str]:
+    missing = [result for result in results if result.attempt is None and not result.is_tainted]
+    if not missing:
+        return []
+    states = ", ".join(f"{state} {count}" for state, count in sorted(Counter(r.cell.state for r in missing).items()))
+    named = ", ".join(_name(result) for result in missing[:5]) + (", ..." if len(missing) > 5 else "")
+    return [f"Missing: {len(missing)} of {_cells(len(results))} ({states}): {named}."]
+
+
+def _name(result: CellResult) -> str:
+    return f"{result.arm} w={result.cell.num_workers}"

@@ -1,0 +1,1 @@
+"""What to run, where, and again: sweeps, cells, attempts and the driver."""

@@ -1,0 +1,1 @@
+"""Developer and CI scripts, run as `python -m scripts.NAME`; not packaged."""

@@ -1,0 +1,1 @@
+"""One agent session, end to end: history, renderers, policies, environments, benchmarks and the loop over them."""

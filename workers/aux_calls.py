@@ -1,0 +1,58 @@
+"""Auxiliary calls of one session: the only way a renderer reaches a model (architecture, section 3).
+
+Where replies are pinned (replay, simulation) no model answers: the call is made with a seeded text of the declared length,
+costs its tokens and time on the replica like any other, and its row says `aux_source = seeded`.
+"""
+
+from __future__ import annotations
+
+from serving.calls import CallKind, Message, PinnedReply
+from serving.interfaces import TokenCounter
+from workers.errors import AuxiliaryError
+from workers.interfaces import AuxReply, Proposal, Streams
+from workers.model_calls import ModelCaller
+
+_WORDS = (
+    "the file defines checks that value before writing reads path returns error when test fails because call uses "
+    "module state older result now next step keeps list entry first missing index"
+).split()
+
+
+class SessionAux:
+    """An `AuxCaller` over the session's own caller, so that calls are routed, recorded and priced like main ones."""
+
+    def __init__(self, caller: ModelCaller, *, counter: TokenCounter, streams: Streams, is_pinned: bool) -> None:
+        self._caller = caller
+        self._counter = counter
+        self._streams = streams
+        self._is_pinned = is_pinned
+        self.main_step = 0
+
+    async def __call__(
+        self, *, kind: CallKind, messages: tuple[Message, ...], max_completion_tokens: int, declared_tokens: int
+    ) -> AuxReply:
+        """See `AuxCaller`."""
+        prompt = self._counter.prompt(messages)
+        source = "seeded" if self._is_pinned else "model"
+        pinned = self._stand_in(kind, min(declared_tokens, max_completion_tokens)) if self._is_pinned else None
+        result = await self._caller.call(
+            kind=kind,
+            messages=messages,
+            prompt=prompt,
+            proposal=Proposal(max_completion_tokens=max_completion_tokens, pinned=pinned),
+            aux_source=source,
+        )
+        if not result.message.content.strip():
+            raise AuxiliaryError(f"the {kind.value} call of step {self.main_step} came back empty")
+        return AuxReply(result.message.content, result.usage, source)
+
+    def _stand_in(self, kind: CallKind, num_tokens: int) -> PinnedReply:
+        """A seeded text of about `num_tokens` tokens; the engine generates exactly that many."""
+        words = []
+        count = 0
+        while count < num_tokens:
+            word = _WORDS[self._streams.integer("aux", kind.value, self.main_step, len(words)) % len(_WORDS)]
+            words.append(word)
+            count += max(1, self._counter.count_text(" " + word))
+        message = Message("assistant", " ".join(words))
+        return PinnedReply(message, num_tokens, None)

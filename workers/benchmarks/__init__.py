@@ -1,0 +1,1 @@
+"""Task lists: recorded runs, a seeded synthetic generator, and live benchmarks."""

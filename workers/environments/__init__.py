@@ -1,0 +1,1 @@
+"""Where commands run: recorded outputs, containers, a sandbox."""

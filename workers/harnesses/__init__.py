@@ -1,0 +1,1 @@
+"""Prompt templates and the formats of actions and observations, one harness per file."""

@@ -1,0 +1,1 @@
+"""Who decides the next reply: a recording, a script or a real model."""

@@ -1,0 +1,129 @@
+"""What several renderers share: quiet defaults for the seam, and segments that are made once per turn.
+
+Not a renderer itself. A renderer without signals, interception and memos subclasses `Quiet` and writes `render`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Generic, TypeVar
+
+from serving.calls import Message
+from workers.history import (
+    NO_SIGNALS,
+    Action,
+    History,
+    Memo,
+    Observation,
+    Rendered,
+    Segment,
+    Signals,
+    Turn,
+    agent_segment,
+    observation_segment,
+    opening_segment,
+)
+from workers.interfaces import AuxCaller, HarnessTemplate, SignalRequest
+
+CacheT = TypeVar("CacheT")
+
+
+class Session(Generic[CacheT]):
+    """Holds the cache of one session outside the dataclass fields of a frozen renderer.
+
+    A plain class, so that the dataclass machinery (and OmegaConf) sees settings only.
+    """
+
+    _cache: CacheT
+
+    def _begin(self, cache: CacheT) -> None:
+        object.__setattr__(self, "_cache", cache)
+
+
+class Quiet:
+    """The seam of a renderer that asks nothing, answers nothing and remembers nothing."""
+
+    @property
+    def signals(self) -> SignalRequest | None:
+        """Asks nothing of the replies."""
+        return None
+
+    @property
+    def is_reversible(self) -> bool:
+        """What it removes stays removed."""
+        return False
+
+    def prompt_layer(self, template: HarnessTemplate) -> HarnessTemplate:
+        """Leaves the harness's prompt as it is."""
+        return template
+
+    def read_reply(self, reply: Message) -> Signals:
+        """Reads nothing."""
+        return NO_SIGNALS
+
+    def intercept(self, history: History, action: Action) -> Observation | None:
+        """Passes every action on."""
+        return None
+
+    async def observe(self, history: History, seen: Rendered, aux: AuxCaller) -> tuple[Memo, ...]:
+        """Decides nothing that turns do not already say."""
+        return ()
+
+
+class Rows:
+    """The two segments (agent, observation) of each turn, made once by `observation` and kept in order.
+
+    For renderers whose form of a turn, once it is chosen, stays: all turns in full, or the turns behind a boundary
+    that only moves forward. The cache follows one history and starts again when it is given another one.
+    """
+
+    __slots__ = ("_history", "_observation", "_segments")
+
+    def __init__(self, observation: Callable[[Turn], Segment] = observation_segment) -> None:
+        self._observation = observation
+        self._history: History | None = None
+        self._segments: list[Segment] = []
+
+    def _sync(self, history: History, until: int) -> list[Segment]:
+        if history is not self._history:
+            self._history = history
+            self._segments = [opening_segment(history)]
+        segments = self._segments
+        for index in range((len(segments) + 1) // 2, until + 1):
+            turn = history.turn(index)
+            segments.append(agent_segment(turn))
+            segments.append(self._observation(turn))
+        return segments
+
+    def opening(self, history: History) -> list[Segment]:
+        """The opening segment, in a new list."""
+        return self._sync(history, 0)[:1]
+
+    def between(self, history: History, first: int, last: int) -> list[Segment]:
+        """The segments of turns `first`..`last` (1-based, both ends included), in a new list."""
+        if last < first:
+            return []
+        return self._sync(history, last)[2 * first - 1 : 2 * last + 1]
+
+
+class TwoZones:
+    """Old turns in a short form, the newest in full, parted by a boundary (clip, mask).
+
+    Args:
+        shorten: the observation segment of a turn behind the boundary; it returns a `full` one when it saves nothing.
+    """
+
+    __slots__ = ("_full", "_old")
+
+    def __init__(self, shorten: Callable[[Turn], Segment]) -> None:
+        self._full = Rows()
+        self._old = Rows(shorten)
+
+    def render(self, history: History, *, boundary: int, visible_from: int) -> Rendered:
+        """Opening, turns up to `boundary` in the short form, the others in full."""
+        last = len(history)
+        old = self._old.between(history, visible_from, boundary)
+        segments = self._full.opening(history) + old
+        segments += self._full.between(history, max(boundary + 1, visible_from), last)
+        num_stubs = sum(segment.form == "stub" for segment in old)
+        return Rendered(tuple(segments), boundary=boundary, num_stubs=num_stubs)

@@ -1,0 +1,244 @@
+"""ReFold's deduplication: parts of an observation that an earlier, visible turn already shows become stubs (Eq. 2).
+
+File reads are compared by runs of lines within the same path, everything else by its whole body. A stub points to text
+that is visible in full in the same render, is at least `min_span_chars` long and is replaced only by something shorter.
+One object walks the turns of one render in order and learns what is visible; it never forgets.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+
+from workers.history import Observation, Turn, TurnKind
+from workers.renderers.refold_notes import read_of
+from workers.renderers.signatures import signatures
+from workers.shell_reads import Read
+
+
+MAX_PLACES = 16  # places remembered per run start; blank and boilerplate lines occur everywhere
+_NUMBERED = re.compile(r"[ \t]*(\d+)[\t:]")
+_NUM_PROBES = 12  # leading lines that are looked at to tell numbered output
+
+
+@dataclass(frozen=True, slots=True)
+class DedupSettings:
+    """The deduplication part of ReFold's settings, see `Refold`."""
+
+    min_span_lines: int
+    min_span_chars: int
+    signature_lines: int
+    is_reversible: bool
+    cwd: str
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """Consecutive visible lines of one observation, without line-number prefixes; `label` is the turn's."""
+
+    label: int
+    lines: list[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """Lines `start`..`end` (end excluded) of an observation that turn `label` shows too."""
+
+    start: int
+    end: int
+    label: int
+
+
+@dataclass(slots=True)
+class Deduplicator:
+    """Walks turns in order: `shorten` the ones that may become stubs, `show` the ones that stay whole.
+
+    Attributes:
+        whole: body -> label of the first turn that shows it whole.
+        places: path -> (first lines of a run -> (block, position) where they are visible).
+    """
+
+    settings: DedupSettings
+    whole: dict[str, int] = field(default_factory=dict)
+    places: dict[str, dict[tuple[str, ...], list[tuple[Block, int]]]] = field(default_factory=dict)
+
+    def show(self, turn: Turn) -> None:
+        """Learn that a turn is visible in full."""
+        for position, observation in enumerate(turn.observations):
+            body = observation.body
+            if len(body) >= self.settings.min_span_chars:
+                self.whole.setdefault(body, turn.label)
+                read = self._read(turn, position)
+                if read is not None:
+                    self._learn(read.path, [Block(turn.label, _plain_lines(body.split("\n")))])
+
+    def shorten(self, turn: Turn) -> list[str | None]:
+        """The texts in place of a turn's observations (without the `[step N]` line), None where one stays whole.
+
+        What stays visible of the turn is learnt after all its observations are compared, so no stub points to its
+        own turn.
+        """
+        texts: list[str | None] = []
+        wholes: list[str] = []
+        blocks: list[tuple[str, list[Block]]] = []
+        for position, observation in enumerate(turn.observations):
+            body = observation.body
+            if len(body) < self.settings.min_span_chars:
+                texts.append(None)
+                continue
+            text = self._whole_stub(turn, observation, self.whole.get(body), self._read(turn, position))
+            read = self._read(turn, position)
+            if text is None and read is not None:
+                text, visible = self._stub_runs(turn, observation, read)
+                blocks.append((read.path, visible))
+            if text is None or not self.settings.is_reversible:
+                wholes.append(body)
+            texts.append(text)
+        for body in wholes:
+            self.whole.setdefault(body, turn.label)
+        for path, visible in blocks:
+            self._learn(path, visible)
+        return texts
+
+    def _read(self, turn: Turn, position: int) -> Read | None:
+        """The file that one observation shows; None for anything but a read."""
+        if turn.kind is not TurnKind.command or position >= len(turn.actions):
+            return None
+        return read_of(turn.actions[position].command, self.settings.cwd)
+
+    def _learn(self, path: str, blocks: list[Block]) -> None:
+        places = self.places.setdefault(path, {})
+        size = self.settings.min_span_lines
+        for block in blocks:
+            lines = block.lines
+            for position, key in enumerate(zip(*(lines[shift:] for shift in range(size)), strict=False)):
+                known = places.get(key)
+                if known is None:
+                    places[key] = [(block, position)]
+                elif len(known) < MAX_PLACES:
+                    known.append((block, position))
+
+    def _whole_stub(self, turn: Turn, observation: Observation, label: int | None, read: Read | None) -> str | None:
+        """The stub of an output that turn `label` shows whole, in the form of appendix C.3; None when it saves nothing.
+
+        The frame's return-code line stays beside the note.
+        """
+        if label is None:
+            return None
+        body = observation.body
+        num_lines = body.count("\n") + 1
+        note = f"[context-manager] output omitted: identical to step {label}.{self._hint(turn)}"
+        region = f"... ({num_lines} {'line' if num_lines == 1 else 'lines'}) ..."
+        kept = self._signatures(body, num_lines, read)
+        if len(note) + len(region) + sum(map(len, kept)) + 2 + len(kept) >= len(body):
+            return None
+        frame = observation.head.split("\n", 1)[0]
+        return "\n".join([note, *([frame] if frame.startswith("<returncode>") else []), region, *kept])
+
+    def _stub_runs(self, turn: Turn, observation: Observation, read: Read) -> tuple[str | None, list[Block]]:
+        """(framed text with stubs in place of repeated runs or None without any, what stays visible)."""
+        body = observation.body
+        shown = body.split("\n")
+        plain = _plain_lines(shown)
+        pieces: list[str] = []
+        visible: list[Block] = []
+        done = 0
+        for run in self._runs(read.path, plain):
+            if run.end - run.start == len(shown):
+                text = self._whole_stub(turn, observation, run.label, read)
+                return text, [] if text and self.settings.is_reversible else [Block(turn.label, plain)]
+            span = "\n".join(shown[run.start : run.end])
+            stub = self._run_stub(turn, observation, read, run, shown=shown, span=span)
+            if stub is None:
+                continue
+            if run.start > done:
+                pieces += shown[done : run.start]
+                visible.append(Block(turn.label, plain[done : run.start]))
+            pieces.append(stub)
+            done = run.end
+        if not done:
+            return None, [Block(turn.label, plain)]
+        pieces += shown[done:]
+        visible.append(Block(turn.label, plain[done:]))
+        if not self.settings.is_reversible:
+            visible = [Block(turn.label, plain)]
+        return observation.head + "\n".join(pieces) + observation.tail, visible
+
+    def _runs(self, path: str, lines: list[str]) -> list[Run]:
+        """Maximal runs of lines that one visible block of the same path holds too, leftmost and longest first."""
+        places = self.places.get(path)
+        size = self.settings.min_span_lines
+        runs: list[Run] = []
+        if not places:
+            return runs
+        free = 0
+        for start, key in enumerate(zip(*(lines[shift:] for shift in range(size)), strict=False)):
+            if start < free or key not in places:
+                continue
+            length, label = 0, 0
+            for block, position in places[key]:
+                same = _common_lines(lines, start, block.lines, position)
+                if same > length:
+                    length, label = same, block.label
+            if sum(map(len, lines[start : start + length])) + length > self.settings.min_span_chars:
+                runs.append(Run(start, start + length, label))
+                free = start + length
+        return runs
+
+    def _run_stub(
+        self, turn: Turn, observation: Observation, read: Read, run: Run, *, shown: list[str], span: str
+    ) -> str | None:
+        """The stub of one run, or None when it saves nothing or the span is too short."""
+        where = _line_numbers(turn, observation, read, run, shown)
+        note = f"[context-manager] {where} omitted: identical to step {run.label}.{self._hint(turn)}"
+        stub = "\n".join([note, *self._signatures(span, run.end - run.start, read)])
+        return stub if len(span) >= self.settings.min_span_chars and len(stub) < len(span) else None
+
+    def _signatures(self, text: str, num_lines: int, read: Read | None) -> list[str]:
+        """One line with the top-level signatures of a long span of source code, or nothing."""
+        if read is None or num_lines < self.settings.signature_lines:
+            return []
+        found = signatures(text, read.path, top_level_only=True)
+        return ["; ".join(found)] if found else []
+
+    def _hint(self, turn: Turn) -> str:
+        return f" `restore {turn.label}` shows it again." if self.settings.is_reversible else ""
+
+
+def _plain_lines(lines: list[str]) -> list[str]:
+    """The lines without the numbers that `cat -n`, `nl` or a viewer put before them; numbers must follow each other."""
+    previous: int | None = None
+    for line in lines[:_NUM_PROBES]:
+        match = _NUMBERED.match(line)
+        if match is not None and previous is not None and int(match[1]) == previous + 1:
+            return [_NUMBERED.sub("", line, count=1) for line in lines]
+        previous = int(match[1]) if match is not None else None
+    return lines
+
+
+def _common_lines(first: list[str], start: int, second: list[str], position: int) -> int:
+    """How many lines from `start` on equal those from `position` on."""
+    limit = min(len(first) - start, len(second) - position)
+    count = 0
+    while count < limit and first[start + count] == second[position + count]:
+        count += 1
+    return count
+
+
+def _line_numbers(turn: Turn, observation: Observation, read: Read, run: Run, shown: list[str]) -> str:
+    """`lines 120-180`: of the file where that is known, otherwise of this output."""
+    first, last = _NUMBERED.match(shown[run.start]), _NUMBERED.match(shown[run.end - 1])
+    if first is not None and last is not None and int(last[1]) - int(first[1]) == run.end - run.start - 1:
+        return f"lines {first[1]}-{last[1]}"
+    is_cut = observation.num_output_chars is not None and observation.num_output_chars > len(observation.body) + 1
+    if not is_cut and len(turn.actions) == 1 and _starts_where_it_says(turn.actions[0].command):
+        offset = 1 if read.first_line is None else read.first_line
+        return f"lines {offset + run.start}-{offset + run.end - 1}"
+    return f"lines {run.start + 1}-{run.end} of this output"
+
+
+def _starts_where_it_says(command: str) -> bool:
+    """Whether the output holds nothing but the lines the command names: no `tail`, no second program before the read."""
+    rest = command.rsplit("&&", 1)
+    is_alone = len(rest) == 1 or rest[0].lstrip().startswith("cd ") and "&&" not in rest[0]
+    return is_alone and ";" not in rest[-1].split("'")[0] and "\n" not in command.strip() and "tail" not in command
