@@ -21,6 +21,7 @@ def open(location: str | Path = "results.db") -> Reader:  # noqa: A001  (used as
 
     Args:
         location: a path or URL.
+
     Raises:
         DbError: one line that says why it cannot be read.
     """

@@ -22,8 +22,9 @@ from db.engine import migrate
 from db.errors import DataRefused, DbError
 from db.export import export
 from db.output import FORMATS, write_paper_table, write_rows
-from db.queries import CellResult, require_sweep
+from db.queries import CellResult
 from db.reader import Reader, with_booleans
+from db.rows import require_sweep
 from db.tables_paper import budget_text
 from db.user_sql import run_sql
 

@@ -37,6 +37,7 @@ def open_engine(location: str | Path, *, read_only: bool) -> Engine:
     Args:
         location: a path (SQLite) or a URL (`sqlite:///...`, `postgresql://...`).
         read_only: readers get a connection that cannot write.
+
     Raises:
         DbUnavailable, DbReadOnly, SchemaOlder, SchemaNewer: one line each.
     """
@@ -164,12 +165,13 @@ def _file_system_of(folder: Path) -> str | None:
 
 
 def _server_engine(url: URL, read_only: bool) -> Engine:
-    options = "-c default_transaction_read_only=on" if read_only else ""
+    # A reader sees one state of the database in all queries of a transaction, as SQLite gives it anyway.
+    reading = "-c default_transaction_read_only=on -c default_transaction_isolation=repeatable\\ read"
     try:
         return sqlalchemy.create_engine(
             url,
             pool_pre_ping=True,
-            connect_args={"connect_timeout": 10, "options": options, "application_name": "convoy"},
+            connect_args={"connect_timeout": 10, "options": reading if read_only else "", "application_name": "convoy"},
         )
     except (NoSuchModuleError, ModuleNotFoundError) as error:
         raise DbUnavailable("PostgreSQL needs the psycopg package: pip install 'psycopg[binary]'") from error

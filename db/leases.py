@@ -12,7 +12,7 @@ from sqlalchemy import Connection, text
 
 from db.errors import LeaseLost
 
-__all__ = ["owns_cell", "require_lease"]
+__all__ = ["lease_lost", "owns_cell", "require_lease"]
 
 _OWNS = (
     "SELECT 1 FROM attempt JOIN cell ON cell.cell_key = attempt.cell_key"
@@ -32,4 +32,9 @@ def owns_cell(connection: Connection, attempt_id: str) -> bool:
 def require_lease(connection: Connection, attempt_id: str) -> None:
     """Raise `LeaseLost` unless `owns_cell`."""
     if not owns_cell(connection, attempt_id):
-        raise LeaseLost(f"attempt {attempt_id} no longer owns its cell; another driver has taken it or ended it")
+        raise lease_lost(attempt_id)
+
+
+def lease_lost(attempt_id: str) -> LeaseLost:
+    """The error of an attempt that was fenced off."""
+    return LeaseLost(f"attempt {attempt_id} no longer owns its cell; another driver has taken it or ended it")

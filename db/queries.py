@@ -16,12 +16,11 @@ from typing import Any
 from sqlalchemy import Connection, text
 
 from db import metrics
-from db.errors import UnknownName
 from db.metrics import KvSize, ModelTotals, Prices, SessionTotals
-from db.records import Attempt, Cell, Session, Sweep, SweepCell
-from db.rows import read_records
+from db.records import Attempt, Cell, Session, SweepCell
+from db.rows import read_records, require_sweep
 
-__all__ = ["CellResult", "Metrics", "cell_results", "metrics_of", "require_sweep", "shown_attempt"]
+__all__ = ["CellResult", "Metrics", "cell_results", "metrics_of", "shown_attempt"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,18 +107,6 @@ def cell_results(
             )
         )
     return tuple(results)
-
-
-def require_sweep(connection: Connection, name: str) -> Sweep:
-    """The sweep of this name.
-
-    Raises:
-        UnknownName: lists the sweeps that exist.
-    """
-    sweeps = {sweep.name: sweep for sweep in read_records(connection, Sweep, order_by=("created_utc_s",))}
-    if name not in sweeps:
-        raise UnknownName(f"no sweep {name!r} in this database; it holds: {', '.join(sweeps) or 'none'}")
-    return sweeps[name]
 
 
 def metrics_of(connection: Connection, attempt: Attempt, num_workers: int) -> Metrics:

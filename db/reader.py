@@ -6,7 +6,7 @@ Readers open their own read-only connection, so they can look while a run writes
 from __future__ import annotations
 
 import importlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
@@ -16,29 +16,28 @@ from sqlalchemy import Connection, text
 
 from db.engine import connect, open_engine
 from db.errors import DbError, UnknownName
-from db.queries import CellResult, cell_results, require_sweep
+from db.queries import CellResult, cell_results
 from db.records import Sweep
-from db.rows import read_records
+from db.rows import read_records, require_sweep
 from db.tables import RECORDS
 from db.tables_paper import PaperTable, paper_table
 
 __all__ = ["VIEWS", "Reader", "Result", "with_booleans"]
 
+_ROWS_AT_ONCE = 10_000
 VIEWS = tuple(f"v_{name}{suffix}" for suffix in ("", "_with_tainted") for name in ("cells", "sessions", "calls"))
 
 
-def with_booleans(columns: Sequence[str], rows: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
+def with_booleans(columns: Sequence[str], rows: Iterable[tuple[Any, ...]]) -> Iterator[tuple[Any, ...]]:
     """Rows whose `is_*` and `has_*` columns hold booleans, which SQLite gives back as 0 and 1."""
     flags = [index for index, name in enumerate(columns) if name.startswith(("is_", "has_"))]
-    if not flags or not any(type(row[index]) is int for row in rows for index in flags):
-        return rows
-    booleans = []
     for row in rows:
-        values = list(row)
-        for index in flags:
-            values[index] = None if values[index] is None else bool(values[index])
-        booleans.append(tuple(values))
-    return booleans
+        if flags:
+            values = list(row)
+            for index in flags:
+                values[index] = None if values[index] is None else bool(values[index])
+            row = tuple(values)
+        yield row
 
 
 class Result(NamedTuple):
@@ -79,9 +78,18 @@ class Reader:
             relation: one of VIEWS, or a table name.
             allow_tainted: for `v_*`, use the form that includes tainted cells (column `attempt_state` marks them).
             equals: column=value conditions.
+
         Raises:
             UnknownName: no such view or table.
         """
+        with self.stream(relation, allow_tainted=allow_tainted, **equals) as (columns, rows):
+            return Result(columns, list(rows))
+
+    @contextmanager
+    def stream(
+        self, relation: str, *, allow_tainted: bool = False, **equals: Any
+    ) -> Iterator[tuple[tuple[str, ...], Iterator[tuple[Any, ...]]]]:
+        """Columns and an iterator over the rows that `select` gives, without holding them all."""
         known = (*VIEWS, *(record.TABLE for record in RECORDS))
         if relation not in known:
             raise UnknownName(f"no view or table {relation!r}; there are: {', '.join(known)}")
@@ -90,9 +98,9 @@ class Reader:
         where = " AND ".join(f"{column} = :{column}" for column in equals)
         query = text(f"SELECT * FROM {relation}" + (f" WHERE {where}" if where else ""))
         with self.connection() as connection:
-            found = connection.execute(query, equals)
+            found = connection.execution_options(stream_results=True).execute(query, equals)
             columns = tuple(found.keys())
-            return Result(columns, with_booleans(columns, [tuple(row) for row in found]))
+            yield columns, with_booleans(columns, (tuple(row) for row in found.yield_per(_ROWS_AT_ONCE)))
 
     def frame(self, relation: str, *, allow_tainted: bool = False) -> Any:
         """A view or table as a `pandas.DataFrame`; arguments as in `select`.

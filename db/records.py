@@ -14,11 +14,11 @@ Source: the record fields that ReFold's Table 5 and appendix A.3 need, and archi
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import ClassVar
+from dataclasses import dataclass, fields
+from typing import Any, ClassVar
 
 from db.errors import RowRefused
-from db.gate import row_values, to_json
+from db.gate import Row, row_values, to_json
 
 __all__ = [
     "CALL_STATES",
@@ -39,6 +39,7 @@ __all__ = [
     "ToolExecution",
     "attempt_id_of",
     "row_values",
+    "stable_fields",
     "to_json",
 ]
 
@@ -388,13 +389,19 @@ class Event:
     TABLE: ClassVar[str] = "event"
     KEY: ClassVar[tuple[str, ...]] = ("attempt_id", "source", "sequence")
 
-    attempt_id: str
+    attempt_id: str  # or `owner:<lease owner>` for what belongs to no attempt (a cluster's start, a reaper's work)
     source: str  # driver, worker or replica name
     sequence: int  # counted by the source
     kind: str
     t_s: float | None = None
+    created_utc_s: float | None = None  # wall clock
     session_id: str | None = None
     detail_json: str = "{}"
+
+
+def stable_fields(row: Row) -> dict[str, Any]:
+    """The fields that two runs of one simulated cell must agree on: all but WALL_CLOCK_COLUMNS."""
+    return {f.name: getattr(row, f.name) for f in fields(row) if f.name not in WALL_CLOCK_COLUMNS}
 
 
 def attempt_id_of(cell_key: str, number: int) -> str:

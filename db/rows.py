@@ -9,9 +9,10 @@ from sqlalchemy import Connection, select
 
 from db.errors import UnknownName
 from db.gate import columns_of
+from db.records import Sweep
 from db.tables import table_of
 
-__all__ = ["one_record", "read_records"]
+__all__ = ["one_record", "read_records", "require_sweep"]
 
 R = TypeVar("R")
 
@@ -41,3 +42,15 @@ def one_record(connection: Connection, record: type[R], **equals: Any) -> R:
         listed = ", ".join(f"{name}={value!r}" for name, value in equals.items())
         raise UnknownName(f"no {record.TABLE} with {listed}")  # type: ignore[attr-defined]
     return found[0]
+
+
+def require_sweep(connection: Connection, name: str) -> Sweep:
+    """The sweep of this name.
+
+    Raises:
+        UnknownName: lists the sweeps that exist.
+    """
+    sweeps = {sweep.name: sweep for sweep in read_records(connection, Sweep, order_by=("created_utc_s",))}
+    if name not in sweeps:
+        raise UnknownName(f"no sweep {name!r} in this database; it holds: {', '.join(sweeps) or 'none'}")
+    return sweeps[name]

@@ -17,10 +17,10 @@ from typing import Any
 from sqlalchemy import Connection, Engine
 
 from db.engine import begin
-from db.errors import LeaseLost, RecorderMisuse
+from db.errors import RecorderMisuse
 from db.gate import Row, row_values
 from db.inserts import insert_rows
-from db.leases import owns_cell, require_lease
+from db.leases import lease_lost, owns_cell, require_lease
 from db.lifecycle import finish_attempt, start_attempt
 from db.recorder import AttemptRow, require_terminal
 from db.records import Attempt, AttemptEnd, Call, Event, ServerSample, Session, ToolExecution
@@ -102,14 +102,14 @@ class SqlRecorder:
         """See `Recorder`."""
         lost = self._commit()
         if lost:
-            raise _lease_lost(min(lost))
+            raise lease_lost(min(lost))
 
     def finish_attempt(self, end: AttemptEnd) -> None:
         """See `Recorder`."""
         require_terminal(end)
         self._require_open(end.attempt_id)
         if end.attempt_id in self._commit():
-            raise _lease_lost(end.attempt_id)
+            raise lease_lost(end.attempt_id)
         with begin(self._engine) as connection:
             finish_attempt(connection, end)
         self._running.discard(end.attempt_id)
@@ -118,7 +118,7 @@ class SqlRecorder:
         if attempt_id in self._running:
             return
         if attempt_id in self._lost:
-            raise _lease_lost(attempt_id)
+            raise lease_lost(attempt_id)
         raise RecorderMisuse(f"attempt {attempt_id!r} was not started with this recorder, or has ended")
 
     def _accept(self, row: AttemptRow) -> None:
@@ -155,7 +155,3 @@ class SqlRecorder:
         for record, rows in by_record.items():
             insert_rows(connection, record, rows)
         return attempts - owned
-
-
-def _lease_lost(attempt_id: str) -> LeaseLost:
-    return LeaseLost(f"attempt {attempt_id} no longer owns its cell; another driver has taken it or ended it")

@@ -24,7 +24,7 @@ from db.gate import Row, row_values
 from db.inserts import insert_rows
 from db.lifecycle import finish_attempt, start_attempt
 from db.records import Attempt, AttemptEnd, Call, Cell, Session, Sweep, SweepCell
-from db.rows import read_records
+from db.rows import read_records, require_sweep
 from db.sql_recorder import SqlRecorder
 from db.tables import table_of
 
@@ -131,7 +131,7 @@ class Store:
             UnknownName: no such sweep.
         """
         with connect(self.engine) as connection:
-            _require_sweep(connection, sweep)
+            require_sweep(connection, sweep)
             return read_records(connection, SweepCell, order_by=("ordinal",), sweep=sweep)
 
     def cells(self, sweep: str | None = None) -> tuple[Cell, ...]:
@@ -139,7 +139,7 @@ class Store:
         with connect(self.engine) as connection:
             if sweep is None:
                 return read_records(connection, Cell)
-            _require_sweep(connection, sweep)
+            require_sweep(connection, sweep)
             by_key = {cell.cell_key: cell for cell in read_records(connection, Cell)}
             members = read_records(connection, SweepCell, order_by=("ordinal",), sweep=sweep)
             return tuple(by_key[member.cell_key] for member in members)
@@ -266,13 +266,6 @@ class Store:
 
 def _identity(claim: Claim) -> dict[str, object]:
     return {"cell_key": claim.cell_key, "owner": claim.owner, "epoch": claim.epoch}
-
-
-def _require_sweep(connection: Connection, name: str) -> None:
-    names = [sweep.name for sweep in read_records(connection, Sweep)]
-    if name not in names:
-        listed = ", ".join(names) or "none"
-        raise UnknownName(f"no sweep {name!r} in {display_name(connection.engine)}; it holds: {listed}")
 
 
 def _refuse_second_host(connection: Connection, owner: str, now_utc_s: float) -> None:

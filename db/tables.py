@@ -88,7 +88,7 @@ _EXTRAS: dict[type[Row], tuple[SchemaItem, ...]] = {
     records.Grade: (),
     records.SessionGrade: (_to_attempt(),),
     records.Judgement: (_to_attempt(),),
-    records.Event: (_to_attempt(),),
+    records.Event: (),  # also of sweeps and clusters, which have no attempt
 }
 
 

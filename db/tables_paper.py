@@ -149,15 +149,16 @@ def _row(key: tuple[str, ...], result: CellResult, reference: CellResult | None)
 def _figure(measure: Measure, own: Metrics, other: Metrics | None) -> Figure:
     value = measure.value(own)
     reference = None if other is None else measure.value(other)
-    if value is None or reference is None:
-        return Figure(value, None, reference)
-    if measure.change == "none":
-        change = None
-    elif measure.change == "percent":
-        change = None if reference == 0 else 100 * (value - reference) / reference
-    else:
-        change = (value - reference) * (100 if measure.change == "points" else 1)
-    return Figure(value, change, reference)
+    return Figure(value, change_of(measure, value, reference), reference)
+
+
+def change_of(measure: Measure, value: float | None, reference: float | None) -> float | None:
+    """The change from the reference in the measure's kind; None when a figure is unknown or the change has no sense."""
+    if value is None or reference is None or measure.change == "none":
+        return None
+    if measure.change == "percent":
+        return None if reference == 0 else 100 * (value - reference) / reference
+    return (value - reference) * (100 if measure.change == "points" else 1)
 
 
 def figure_text(measure: Measure, figure: Figure) -> str:
@@ -217,7 +218,8 @@ def flat_rows(table: PaperTable) -> tuple[Mapping[str, Any], ...]:
     for row in table.rows:
         cell = row.result.cell
         flat: dict[str, Any] = dict(zip(table.key_columns, row.keys, strict=True))
-        flat |= {"w": cell.num_workers, "context_budget_tokens": cell.context_budget_tokens}
+        del flat["w"], flat["budget"]  # written as numbers instead
+        flat |= {"num_workers": cell.num_workers, "context_budget_tokens": cell.context_budget_tokens}
         flat |= {"arm": row.arm, "compared_with": row.reference, "status": row.status}
         for index, measure in enumerate((*MEASURES, *MORE_MEASURES)):
             figure = row.figures[index] if row.figures else Figure(None, None, None)

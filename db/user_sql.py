@@ -39,6 +39,7 @@ def run_sql(engine: Engine, statement: str, *, max_rows: int, timeout_s: float) 
         statement: the user's SQL.
         max_rows: rows fetched at most.
         timeout_s: wall-clock limit.
+
     Raises:
         QueryFailed: wrong SQL, not a single reading statement, or too slow; one line.
     """

@@ -80,8 +80,12 @@ class AttemptSetup:
         )
 
 
-def prepare(plan: AttemptPlan) -> AttemptSetup:
-    """Build an attempt's components and load its tasks."""
+def prepare(plan: AttemptPlan, *, with_tasks: bool = True) -> AttemptSetup:
+    """Build an attempt's components and load its tasks.
+
+    Args:
+        with_tasks: False leaves `tasks` empty, for a process that is handed its tasks one by one.
+    """
     config = plan.config
     benchmark: Benchmark = build(config["benchmark"])
     return AttemptSetup(
@@ -92,7 +96,7 @@ def prepare(plan: AttemptPlan) -> AttemptSetup:
         router=build(config["router"]),
         counter=build(config["tokens"]),
         limits=limits_of(config),
-        tasks=benchmark.tasks(),
+        tasks=benchmark.tasks() if with_tasks else (),
     )
 
 

@@ -15,6 +15,7 @@ from typing import Any
 
 from db.records import Attempt, Cell
 from orchestrator.errors import ConfigError, unknown
+from orchestrator.versions import DECIDING_PACKAGES
 from workers import errors as worker_errors
 
 MODES = ("failed", "tainted", "lost", "outdated", "all")
@@ -145,13 +146,12 @@ def _ending(cell: Cell, last: Attempt | None) -> str:
 
 
 def version_changes(attempt: Attempt | None, versions: Mapping[str, str]) -> tuple[str, ...]:
-    """Packages whose version differs between a stored attempt and now, as `vllm 0.31.0 -> 0.32.0`."""
+    """Deciding packages whose version differs between a stored attempt and now: `vllm 0.31.0 -> 0.32.0`."""
     if attempt is None:
         return ()
     stored: dict[str, str] = json.loads(attempt.versions_json)
-    names = sorted({*stored, *versions})
     return tuple(
-        f"{name} {stored.get(name, 'none')} -> {versions.get(name, 'none')}"
-        for name in names
-        if stored.get(name) != versions.get(name)
+        f"{name} {stored[name]} -> {versions.get(name, 'not installed')}"
+        for name in DECIDING_PACKAGES
+        if name in stored and stored[name] != versions.get(name)
     )

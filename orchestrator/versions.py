@@ -9,8 +9,9 @@ from collections.abc import Mapping
 from importlib import metadata
 from pathlib import Path
 
-# Distributions whose version can change what is measured.
-_PACKAGES = ("convoy", "ray", "vllm", "swebench", "mini-swe-agent", "numpy", "tokenizers", "transformers", "sqlalchemy")
+# Distributions that can change what is measured: another version makes a result outdated.
+DECIDING_PACKAGES = ("convoy", "ray", "vllm", "swebench", "mini-swe-agent", "tokenizers", "transformers")
+_PACKAGES = (*DECIDING_PACKAGES, "numpy", "sqlalchemy", "hydra-core")
 
 
 @functools.cache

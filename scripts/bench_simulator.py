@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
+from db.records import Call
 from serving.calls import CallKind, CallRequest, CallResult, Message, PinnedReply, Prompt, ReplicaView, RouteDecision
 from serving.clock import VirtualClock, run_virtual
 from serving.engines.simulated import SimulatedReplica
@@ -40,12 +41,41 @@ class Load:
     new_tokens: int
     output_tokens: int
     think_s: float
-    results: list[tuple[CallRequest, RouteDecision, CallResult]] = field(default_factory=list)
+    rows: list[Call] = field(default_factory=list)
 
 
 def new_ids(session: int, round_: int, count: int, part: int) -> npt.NDArray[np.int64]:
     """Ids that no other session or round has."""
     return np.arange(count, dtype=np.int64) + ((session * 1000 + round_) * 2 + part) * 10_000 + 100_000
+
+
+def record(call: CallRequest, decision: RouteDecision, result: CallResult) -> Call:
+    """The row of one call, as the session loop would write it."""
+    usage, timings = result.usage, result.timings
+    return Call(
+        attempt_id="bench",
+        session_id=call.session_id,
+        call_index=call.call_index,
+        kind=call.kind.value,
+        state="ok",
+        model=call.model,
+        num_prompt_tokens=usage.num_prompt_tokens,
+        num_cached_tokens=usage.num_cached_tokens,
+        num_completion_tokens=usage.num_completion_tokens,
+        queue_delay_s=timings.queue_delay_s,
+        num_preemptions=timings.num_preemptions,
+        replica=decision.replica_id,
+        route_reason=decision.reason,
+        sent_s=result.sent_s,
+        first_token_s=result.first_token_s,
+        last_token_s=result.last_token_s,
+        requeue_s=timings.requeue_s,
+        prefill_s=timings.prefill_s,
+        decode_s=timings.decode_s,
+        recomputed_tokens=timings.recomputed_tokens,
+        shared_prefix_tokens=timings.max_shared_tokens,
+        finish_reason=result.finish_reason.value,
+    )
 
 
 async def run_session(number: int, load: Load, clock: VirtualClock, replicas: dict[str, SimulatedReplica]) -> None:
@@ -75,7 +105,7 @@ async def run_session(number: int, load: Load, clock: VirtualClock, replicas: di
         )
         decision = router.choose(call, home=number, views=views)
         result = await replicas[decision.replica_id].generate(call)
-        load.results.append((call, decision, result))
+        load.rows.append(record(call, decision, result))
         pieces.append(reply)
         num_tokens += len(reply)
 
@@ -97,7 +127,7 @@ def main() -> None:
     parser.add_argument("--layout", choices=("dense", "hybrid"), default="dense")
     for name, default in (("sessions", 64), ("rounds", 40), ("blocks", 5000), ("jump", 256), ("new", 615), ("out", 150)):
         parser.add_argument(f"--{name}", type=int, default=default)
-    parser.add_argument("--think", type=float, default=1.0)
+    parser.add_argument("--think", type=float, default=0.1)
     options = parser.parse_args()
     load = Load(options.rounds, options.new, options.out, options.think)
     core = make_core(options)
@@ -111,12 +141,12 @@ def main() -> None:
     start_s = time.process_time()
     virtual_s = run_virtual(everything)
     cpu_s = time.process_time() - start_s
-    results = [result for _, _, result in load.results]
-    prompt = sum(one.usage.num_prompt_tokens for one in results)
-    cached = sum(one.usage.num_cached_tokens or 0 for one in results)
-    shared = sum(one.timings.max_shared_tokens or 0 for one in results)
+    rows = load.rows
+    prompt = sum(one.num_prompt_tokens or 0 for one in rows)
+    cached = sum(one.num_cached_tokens or 0 for one in rows)
+    shared = sum(one.shared_prefix_tokens or 0 for one in rows)
     print(f"layout {options.layout}, {core.scheduler.layout.num_blocks} blocks of {core.scheduler.layout.block_size}")
-    print(f"calls {len(results)}, cpu {cpu_s:.2f} s, {len(results) / cpu_s:.0f} calls per CPU second")
+    print(f"calls {len(rows)}, cpu {cpu_s:.2f} s, {len(rows) / cpu_s:.0f} calls per CPU second")
     print(f"steps {core.num_steps}, decisions {core.num_plans}, virtual {virtual_s:.0f} s ({virtual_s / cpu_s:.0f}x)")
     print(f"hit rate {cached / prompt:.3f} of at most {shared / prompt:.3f}, preemptions {core.scheduler.num_preemptions}")
     print(f"peak KV {core.kv_usage_peak:.3f}, RSS {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024} MB")

@@ -43,9 +43,8 @@ def to_message(raw: dict[str, Any]) -> Message:
 
 def recorded_calls(path: Path) -> Iterator[RecordedCall]:
     """The calls of one mini-swe-agent file that have usage, in order."""
-    opened = gzip.open(path, "rt", encoding="utf-8") if path.suffix == ".gz" else path.open(encoding="utf-8")
-    with opened as file:
-        document = json.load(file)
+    data = path.read_bytes()
+    document = json.loads(gzip.decompress(data) if path.suffix == ".gz" else data)
     before: list[Message] = []
     for raw in document["messages"] if isinstance(document, dict) else ():
         if raw["role"] == "exit":
@@ -103,7 +102,9 @@ def main() -> int:
         )
     last = [run[-1] for run in runs]
     shown = sum(len(text) for call in last for message in call.before for text in texts_of(message))
-    print(f"recorded: {shown / sum(c.num_prompt_tokens for c in last):.2f} characters per prompt token, frames included")
+    print(
+        f"recorded: {shown / sum(c.num_prompt_tokens for c in last):.2f} characters per prompt token, frames included"
+    )
     texts = [message.content for run in runs for message in run[-1].before]
     num_chars = sum(map(len, texts))
     started = time.perf_counter()

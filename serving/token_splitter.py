@@ -48,7 +48,7 @@ class SplitRules:
         spaces: blanks of an indentation or alignment; a single space joins the letters or punctuation after it.
         tabs, newlines, punctuation: runs of these.
         broad: non-ASCII characters below U+2E80 (accents, Greek, Cyrillic, box drawing); above, each is one piece.
-        joining: ASCII punctuation characters that join the letters after them (`_name`, `.get`).
+        joining: ASCII punctuation that, one character alone, joins the letters after it (`_name`, `.get`).
     """
 
     letters: int
@@ -148,7 +148,8 @@ def piece_ids(text: str, rules: SplitRules, *, seed: int, vocab_size: int) -> To
     hashed = (hashed ^ (hashed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     hashed = (hashed ^ (hashed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     hashed ^= hashed >> np.uint64(31)
-    return (hashed % np.uint64(vocab_size)).astype(np.int64)
+    ids: TokenIds = (hashed % np.uint64(vocab_size)).astype(np.int64)
+    return ids
 
 
 def count_pieces(text: str, rules: SplitRules) -> int:

@@ -115,9 +115,9 @@ class FramedCounter(ABC):
         return {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}  # type: ignore[arg-type]
 
 
-def _settings_digest(counter: Any, *extra: str, without: tuple[str, ...] = ()) -> str:
-    settings = {key: value for key, value in dataclasses.asdict(counter).items() if key not in without}
-    text = json.dumps([settings, REVISION, *extra], sort_keys=True)
+def _settings_digest(counter: Any) -> str:
+    settings = {key: value for key, value in dataclasses.asdict(counter).items() if key != "path"}
+    text = json.dumps([settings, REVISION], sort_keys=True)
     return hashlib.blake2b(text.encode(), digest_size=4).hexdigest()
 
 
@@ -163,13 +163,13 @@ class SplitterCounter(FramedCounter):
         for name in ("letters", "digits", "spaces", "tabs", "newlines", "punctuation", "broad"):
             value = getattr(self, name)
             if not 1 <= value <= MAX_RUN:
-                raise TokenCounterError(f"tokens.{name}={value}: a run is cut every 1 to {MAX_RUN} characters")
+                raise TokenCounterError(f"{name}={value}: a run is cut every 1 to {MAX_RUN} characters")
         if self.message_start_tokens < 1 or self.message_end_tokens < 1:
-            raise TokenCounterError("tokens.message_start_tokens and tokens.message_end_tokens must be at least 1")
+            raise TokenCounterError("message_start_tokens and message_end_tokens must be at least 1")
         if min(self.tool_call_tokens, self.tool_result_tokens, self.opening_overhead_tokens) < 0:
-            raise TokenCounterError("tokens: a number of frame tokens is negative; use 0 or more")
+            raise TokenCounterError("a number of frame tokens is negative; use 0 or more")
         if not 2 <= self.vocab_size <= 2**62:
-            raise TokenCounterError(f"tokens.vocab_size={self.vocab_size}: must be from 2 to 2**62")
+            raise TokenCounterError(f"vocab_size={self.vocab_size}: must be from 2 to 2**62")
 
     @cached_property
     def name(self) -> str:
@@ -231,6 +231,8 @@ class TokenizerFileCounter(FramedCounter):
 
     Attributes:
         path: the tokenizer.json file; not identity, its content is.
+        content_digest: first 16 hex digits of the file's SHA-256. Must be given, so that a cell's identity names the
+            tokenizer and another file at the same path is refused; the message of an empty one says the value.
         message_start, message_end: the chat frame; `{role}` is replaced. The default is ChatML.
         tool_call: text of one tool call; `{name}` and `{arguments}` are replaced.
         opening_overhead_tokens: what stands before the first message (tool definitions), as opaque ids.
@@ -239,6 +241,7 @@ class TokenizerFileCounter(FramedCounter):
     """
 
     path: str = ""
+    content_digest: str = ""
     message_start: str = "<|im_start|>{role}\n"
     message_end: str = "<|im_end|>\n"
     tool_call: str = '<tool_call>\n{"name": "{name}", "arguments": {arguments}}\n</tool_call>'
@@ -247,17 +250,20 @@ class TokenizerFileCounter(FramedCounter):
     def __post_init__(self) -> None:
         """Refuse a missing file at once, not at the first call."""
         if not self.path:
-            raise TokenCounterError("tokens.path is empty: give the path of a tokenizer.json file")
+            raise TokenCounterError("path is empty: give the path of a tokenizer.json file")
         if not Path(self.path).is_file():
-            raise TokenCounterError(f"tokens.path={self.path}: no such file; give the path of a tokenizer.json file")
+            raise TokenCounterError(f"path={self.path}: no such file; give the path of a tokenizer.json file")
+        found = hashlib.sha256(Path(self.path).read_bytes()).hexdigest()[:16]
+        if self.content_digest != found:
+            asked = f"is not {self.content_digest}" if self.content_digest else "must be given, it is identity"
+            raise TokenCounterError(f"content_digest of {self.path} {asked}: set content_digest={found}")
         if self.opening_overhead_tokens < 0:
-            raise TokenCounterError(f"tokens.opening_overhead_tokens={self.opening_overhead_tokens}: use 0 or more")
+            raise TokenCounterError(f"opening_overhead_tokens={self.opening_overhead_tokens}: use 0 or more")
 
     @cached_property
     def name(self) -> str:
-        """`tokenizer-`, a digest of the file's content and one of the settings."""
-        content = hashlib.blake2b(Path(self.path).read_bytes(), digest_size=8).hexdigest()
-        return f"tokenizer-{content}-{_settings_digest(self, content, without=('path',))}"
+        """`tokenizer-` and a digest of the file's content and the settings."""
+        return f"tokenizer-{self.content_digest}-{_settings_digest(self)}"
 
     @cached_property
     def _tokenizer(self) -> Any:
@@ -270,7 +276,7 @@ class TokenizerFileCounter(FramedCounter):
         try:
             return Tokenizer.from_file(self.path)
         except Exception as error:  # noqa: BLE001 - the library raises bare Exception for a file it cannot read
-            raise TokenCounterError(f"tokens.path={self.path}: not a tokenizer.json file ({error})") from error
+            raise TokenCounterError(f"{self.path}: not a tokenizer.json file ({error})") from error
 
     def count_text(self, text: str) -> int:
         """Tokens of a bare text without a role frame."""

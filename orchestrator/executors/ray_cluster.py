@@ -9,14 +9,14 @@ from __future__ import annotations
 import logging
 import os
 import socket
-from pathlib import Path
 from typing import Any
 
 import ray
 
 from orchestrator.executors.errors import ClusterError
+from orchestrator.executors.notices import NOTICES
+from orchestrator.executors.packages import PACKAGES, package_root
 
-_PACKAGES = ("orchestrator", "workers", "serving", "db")
 _OBJECT_STORE_BYTES = 200 * 1024**2
 
 
@@ -55,6 +55,7 @@ def start_or_join(address: str, *, num_cpus: int | None = None, with_dashboard: 
         ) from exc
     except (RuntimeError, ValueError, OSError) as exc:
         raise ClusterError(f"cluster={address}: Ray did not start: {_one_line(exc)}") from exc
+    NOTICES.install()
 
 
 def stop() -> None:
@@ -74,8 +75,8 @@ def driver_host() -> str:
 
 
 def _package_folders() -> list[str]:
-    root = Path(__file__).resolve().parent.parent.parent
-    return [str(root / name) for name in _PACKAGES]
+    root = package_root()
+    return [str(root / name) for name in PACKAGES]
 
 
 def _one_line(exc: BaseException) -> str:

@@ -17,7 +17,7 @@ import ray
 from db.errors import DbError
 
 if TYPE_CHECKING:
-    from db.records import Row
+    from db.gate import Row
     from db.sql_recorder import SqlRecorder
     from db.store import Store
 
@@ -44,8 +44,11 @@ class RecorderState:
         self._books: dict[str, _Book] = {}
 
     def open_attempt(self, attempt_id: str) -> DbError | None:
-        """Take the rows of an attempt that the driver has started."""
+        """Take the rows of an attempt that the driver has started; nothing happens when it is open."""
         from db.store import Store
+
+        if attempt_id in self._books:
+            return None
 
         try:
             if self._store is None:

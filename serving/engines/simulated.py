@@ -236,8 +236,8 @@ class SimulatedReplica:
         if end_s is None:
             return
         while True:
-            deadline_s = core.next_deadline_s()
-            until_s = end_s if deadline_s is None else min(end_s, deadline_s)
+            deadline_s = core.next_deadline_s(end_s)
+            until_s = end_s if deadline_s is None else deadline_s
             now_s = clock.now_s()
             if now_s < until_s:
                 await self._sleep_until(until_s, now_s)

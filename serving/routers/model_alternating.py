@@ -42,7 +42,9 @@ class ModelAlternatingRouter:
         replicas = replicas_of(model, views)
         slot = home % len(replicas)
         parity = "odd" if is_odd else "even"
-        reason = f"model_alternating: {parity} call {call.main_index} to {model}, home {home} mod {len(replicas)} = {slot}"
+        reason = (
+            f"model_alternating: {parity} call {call.main_index} to {model}, home {home} mod {len(replicas)} = {slot}"
+        )
         return RouteDecision(replicas[slot].replica_id, reason)
 
     def _models(self, views: Sequence[ReplicaView]) -> tuple[str, str]:
@@ -50,7 +52,6 @@ class ModelAlternatingRouter:
         first = self.first_model or next((model for model in served if model != self.second_model), None)
         second = self.second_model or next((model for model in served if model != first), None)
         if first is None or second is None or first == second:
-            raise NoReplicaError(
-                f"router=model_alternating needs replicas of two different models; served: {', '.join(served) or 'nothing'}"
-            )
+            names = ", ".join(served) or "nothing"
+            raise NoReplicaError(f"router=model_alternating needs replicas of two different models; served: {names}")
         return first, second

@@ -33,4 +33,6 @@ class RoundRobinRouter:
         """
         replicas = replicas_of(call.model, views)
         slot = call.main_index % len(replicas)
-        return RouteDecision(replicas[slot].replica_id, f"round_robin: call {call.main_index} mod {len(replicas)} = {slot}")
+        return RouteDecision(
+            replicas[slot].replica_id, f"round_robin: call {call.main_index} mod {len(replicas)} = {slot}"
+        )

@@ -174,29 +174,44 @@ class SimulatedCore:
         if one is not None:
             self._aborts.append(one.sequence)
 
-    def next_deadline_s(self) -> float | None:
-        """When the client of the longest-silent request gives up, or None."""
-        while self._deadlines:
-            deadline_s, order, request_id = self._deadlines[0]
-            one = self._open.get(request_id)
-            if one is None:
-                heapq.heappop(self._deadlines)
-                continue
-            last_s = one.sequence.last_token_s
-            actual_s = (one.sequence.arrival_s if last_s is None else last_s) + one.idle_timeout_s
-            if actual_s <= deadline_s:
-                return deadline_s
-            heapq.heapreplace(self._deadlines, (actual_s, order, request_id))
-        return None
+    def next_deadline_s(self, before_s: float) -> float | None:
+        """When the next client gives up, if that is before `before_s`."""
+        entry = self._pop_deadline(before_s)
+        if entry is None:
+            return None
+        heapq.heappush(self._deadlines, entry)
+        return entry[0]
 
     def expire(self, now_s: float) -> list[str]:
         """Abort every request without a token for its idle timeout at `now_s`; returns their ids in order."""
         expired: list[str] = []
-        while (deadline_s := self.next_deadline_s()) is not None and deadline_s <= now_s:
-            request_id = heapq.heappop(self._deadlines)[2]
-            expired.append(request_id)
-            self.abort(request_id)
+        while (entry := self._pop_deadline(math.nextafter(now_s, math.inf))) is not None:
+            expired.append(entry[2])
+            self.abort(entry[2])
         return expired
+
+    def _pop_deadline(self, before_s: float) -> tuple[float, int, str] | None:
+        """Take out the earliest true deadline before `before_s`; entries are lower bounds, corrected when they come up."""
+        heap, found = self._deadlines, None
+        decoding: list[tuple[float, int, str]] = []
+        while heap and heap[0][0] < before_s:
+            deadline_s, order, request_id = heap[0]
+            one = self._open.get(request_id)
+            if one is None:
+                heapq.heappop(heap)
+            elif self._stretch is not None and self._stretch.is_decoding(one.sequence):
+                # Gets a token with every step of the stretch (a step is shorter than any idle timeout).
+                decoding.append(heapq.heappop(heap))
+            else:
+                last_s = one.sequence.last_token_s
+                actual_s = (one.sequence.arrival_s if last_s is None else last_s) + one.idle_timeout_s
+                if actual_s <= deadline_s:
+                    found = heapq.heappop(heap)
+                    break
+                heapq.heapreplace(heap, (actual_s, order, request_id))
+        for entry in decoding:
+            heapq.heappush(heap, entry)
+        return found
 
     # ---- time
 

@@ -51,6 +51,10 @@ class Stretch:
         del ends[low + 1 :]
         return ends[low]
 
+    def is_decoding(self, sequence: Sequence) -> bool:
+        """Whether this sequence gets a token with every step."""
+        return any(one.sequence is sequence and one.count == 1 for one in self._members)
+
     def _push(self, position: int, after: int) -> None:
         """Queue the first step >= `after` in which this member needs block work."""
         member = self._members[position]

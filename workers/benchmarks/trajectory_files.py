@@ -16,11 +16,11 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, Final, NoReturn
 
-from workers.benchmarks.formats import mini_swe_agent, neutral
+from workers.benchmarks.formats import atif, lmcache, mini_swe_agent, mooncake, neutral, swe_agent, weka
 from workers.benchmarks.formats.common import LoadedRun
 from workers.errors import BenchmarkError
 
-FORMATS: Final[tuple[ModuleType, ...]] = (mini_swe_agent, neutral)
+FORMATS: Final[tuple[ModuleType, ...]] = (mini_swe_agent, swe_agent, atif, neutral, lmcache, weka, mooncake)
 MAX_LINE_CHARS: Final = 64 * 1024 * 1024  # one JSON line; a longer one is a file without line ends or a wrong file
 _NAMES = re.compile(r"\.(?:json|jsonl|traj|ndjson)(?:\.gz)?$")
 _GZIP_MAGIC = b"\x1f\x8b"

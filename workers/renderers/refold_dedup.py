@@ -15,7 +15,6 @@ from workers.renderers.refold_notes import read_of
 from workers.renderers.signatures import signatures
 from workers.shell_reads import Read
 
-
 MAX_PLACES = 16  # places remembered per run start; blank and boilerplate lines occur everywhere
 _NUMBERED = re.compile(r"[ \t]*(\d+)[\t:]")
 _NUM_PROBES = 12  # leading lines that are looked at to tell numbered output
@@ -86,8 +85,8 @@ class Deduplicator:
             if len(body) < self.settings.min_span_chars:
                 texts.append(None)
                 continue
-            text = self._whole_stub(turn, observation, self.whole.get(body), self._read(turn, position))
             read = self._read(turn, position)
+            text = self._whole_stub(turn, observation, self.whole.get(body), read)
             if text is None and read is not None:
                 text, visible = self._stub_runs(turn, observation, read)
                 blocks.append((read.path, visible))
@@ -230,7 +229,8 @@ def _line_numbers(turn: Turn, observation: Observation, read: Read, run: Run, sh
     first, last = _NUMBERED.match(shown[run.start]), _NUMBERED.match(shown[run.end - 1])
     if first is not None and last is not None and int(last[1]) - int(first[1]) == run.end - run.start - 1:
         return f"lines {first[1]}-{last[1]}"
-    is_cut = observation.num_output_chars is not None and observation.num_output_chars > len(observation.body) + 1
+    num_chars = observation.num_output_chars
+    is_cut = "<output_head>" in observation.head or (num_chars is not None and num_chars > len(observation.body) + 1)
     if not is_cut and len(turn.actions) == 1 and _starts_where_it_says(turn.actions[0].command):
         offset = 1 if read.first_line is None else read.first_line
         return f"lines {offset + run.start}-{offset + run.end - 1}"
@@ -238,7 +238,7 @@ def _line_numbers(turn: Turn, observation: Observation, read: Read, run: Run, sh
 
 
 def _starts_where_it_says(command: str) -> bool:
-    """Whether the output holds nothing but the lines the command names: no `tail`, no second program before the read."""
+    """Whether the output holds nothing but the lines the command names: no `tail`, no program before the read."""
     rest = command.rsplit("&&", 1)
     is_alone = len(rest) == 1 or rest[0].lstrip().startswith("cd ") and "&&" not in rest[0]
     return is_alone and ";" not in rest[-1].split("'")[0] and "\n" not in command.strip() and "tail" not in command

@@ -15,7 +15,6 @@ from workers.history import Turn, TurnKind
 from workers.renderers.signatures import signatures
 from workers.shell_reads import Read, parse_read
 
-
 COMMAND_CHARS = 40
 OUTPUT_LINES = 4
 OUTPUT_LINE_CHARS = 70
@@ -74,9 +73,8 @@ def _detail(command: str, body: str, cwd: str, *, keep_test_summary: bool) -> st
 def note_text(turns: list[FoldedTurn], *, is_reversible: bool, max_progress: int = 0) -> str:
     """The note of a run of adjacent folded turns: a header, then one line per detail.
 
-    Args:
-        turns: at least one, in order, labels without gaps.
-        max_progress: at most so many PROGRESS texts in the header, the newest; 0 keeps all. Equal ones count once.
+    `turns` are at least one, in order, labels without gaps. At most `max_progress` PROGRESS texts, the newest, are in
+    the header; 0 keeps all. Equal ones count once.
     """
     first, last = turns[0].label, turns[-1].label
     steps, which, them = f"steps {first}-{last}", f"{first}-{last}", "them"

@@ -12,7 +12,6 @@ from dataclasses import replace
 from workers.errors import ConfigurationError
 from workers.interfaces import HarnessTemplate
 
-
 _OMISSIONS = (
     "Context management: to save tokens, the harness omits parts of earlier tool outputs that already appear elsewhere"
     "{folds}. Every omission is marked by a `[context-manager]` note, which is NOT a shell error: it says what was "

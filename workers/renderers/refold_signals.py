@@ -6,7 +6,6 @@ import re
 
 from workers.history import NO_SIGNALS, History, Observation, Signals, Turn
 
-
 MAX_PROGRESS_CHARS = 200  # [choice] methods 1A.3
 MAX_RANGE = 1000  # labels a STALE range may span; a session has at most 250 steps
 

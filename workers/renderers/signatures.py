@@ -10,7 +10,9 @@ import re
 from posixpath import splitext
 
 _NUMBER = r"(?:[ \t]*\d+(?:\t|[:-]))?"
-_MODIFIERS = r"(?:(?:public|private|protected|internal|static|final|abstract|async|override|open|data|sealed|virtual)\s+)*"
+_MODIFIERS = (
+    r"(?:(?:public|private|protected|internal|static|final|abstract|async|override|open|data|sealed|virtual)\s+)*"
+)
 _C_HEAD = r"(?:struct|enum|union|class|namespace)\s+\w+|[A-Za-z_][\w:<>,*& ]*[ *&][A-Za-z_]\w*(?:::[\w~]+)*\([^;]*$"
 _KEYWORDS = {
     "python": r"(?:async[ ]+def|def|class)[ ]+\w",
@@ -37,10 +39,8 @@ _TOP_LEVEL = {name: re.compile(rf"^{_NUMBER}((?:{words}).*)", re.M) for name, wo
 def signatures(text: str, path: str, *, top_level_only: bool) -> list[str]:
     """The signature lines of `text`, shown from the file `path`, in order.
 
-    Args:
-        top_level_only: leave indented ones (methods) out. Stubs keep top-level ones, fold notes all (methods 1A.6).
-    Returns:
-        An empty list when the file's extension is not of a known language.
+    `top_level_only` leaves indented ones (methods) out: stubs keep top-level ones, fold notes all (methods 1A.6).
+    The list is empty when the file's extension is not of a known language.
     """
     language = _EXTENSIONS.get(splitext(path)[1])
     if language is None:

@@ -96,6 +96,18 @@ def _create_tables() -> None:
     )
     op.create_index(op.f("ix_cell_state"), "cell", ["state"], unique=False)
     op.create_table(
+        "event",
+        sa.Column("attempt_id", sa.Text(), nullable=False),
+        sa.Column("source", sa.Text(), nullable=False),
+        sa.Column("sequence", sa.BigInteger(), nullable=False),
+        sa.Column("kind", sa.Text(), nullable=False),
+        sa.Column("t_s", sa.Double(), nullable=True),
+        sa.Column("created_utc_s", sa.Double(), nullable=True),
+        sa.Column("session_id", sa.Text(), nullable=True),
+        sa.Column("detail_json", sa.Text(), nullable=False),
+        sa.PrimaryKeyConstraint("attempt_id", "source", "sequence", name=op.f("pk_event")),
+    )
+    op.create_table(
         "grade",
         sa.Column("task_id", sa.Text(), nullable=False),
         sa.Column("patch_hash", sa.Text(), nullable=False),
@@ -220,18 +232,6 @@ def _create_tables() -> None:
         sa.ForeignKeyConstraint(["attempt_id"], ["attempt.attempt_id"], name=op.f("fk_call_attempt_id_attempt")),
         sa.PrimaryKeyConstraint("attempt_id", "session_id", "call_index", "try_index", name=op.f("pk_call")),
         sqlite_with_rowid=False,
-    )
-    op.create_table(
-        "event",
-        sa.Column("attempt_id", sa.Text(), nullable=False),
-        sa.Column("source", sa.Text(), nullable=False),
-        sa.Column("sequence", sa.BigInteger(), nullable=False),
-        sa.Column("kind", sa.Text(), nullable=False),
-        sa.Column("t_s", sa.Double(), nullable=True),
-        sa.Column("session_id", sa.Text(), nullable=True),
-        sa.Column("detail_json", sa.Text(), nullable=False),
-        sa.ForeignKeyConstraint(["attempt_id"], ["attempt.attempt_id"], name=op.f("fk_event_attempt_id_attempt")),
-        sa.PrimaryKeyConstraint("attempt_id", "source", "sequence", name=op.f("pk_event")),
     )
     op.create_table(
         "judgement",

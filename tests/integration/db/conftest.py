@@ -41,12 +41,6 @@ def _server_binaries() -> Path | None:
     return Path(found).resolve().parent if found else None
 
 
-def _skip_or_fail(reason: str) -> None:
-    if "postgres" in os.environ.get("CONVOY_REQUIRE", "").split(","):
-        pytest.fail(reason)
-    pytest.skip(reason)
-
-
 def _free_port() -> int:
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
@@ -59,8 +53,7 @@ def postgres_server() -> Iterator[str]:
     """A private server on a loopback port; yields its URL without a database name. Stopped at the end."""
     binaries = _server_binaries()
     if binaries is None:
-        _skip_or_fail("no PostgreSQL server here (apt-get install postgresql)")
-        return
+        pytest.skip("no PostgreSQL server is installed (Debian: postgresql)")  # CONVOY_REQUIRE: see tests/conftest.py
     as_user = ["runuser", "-u", "postgres", "--"] if os.getuid() == 0 else []
     folder = Path(tempfile.mkdtemp(prefix="convoy-pg-"))
     if as_user:
@@ -79,7 +72,7 @@ def postgres_server() -> Iterator[str]:
             cwd="/",
         )
         if started.returncode != 0:
-            _skip_or_fail(f"PostgreSQL did not start: {(folder / 'log').read_text()[-300:]}")
+            pytest.fail(f"PostgreSQL did not start: {(folder / 'log').read_text()[-300:]}")
         yield f"postgresql://convoy@127.0.0.1:{port}"
     finally:
         subprocess.run([*as_user, *pg_ctl, "-m", "immediate", "stop"], capture_output=True, cwd="/")

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from db.errors import LeaseLost, RecorderMisuse, RowRefused
-from db.records import Attempt, AttemptEnd, Call, Event, ServerSample, Session, ToolExecution
 from db.recorder import InMemoryRecorder, Recorder
+from db.records import Attempt, AttemptEnd, Call, Event, ServerSample, Session, ToolExecution
 from db.store import Store
 
 KINDS = (Session, Call, ServerSample, ToolExecution, Event)

@@ -137,7 +137,7 @@ def test_an_expired_lease_is_taken_and_the_old_owner_is_fenced_off(store: Store,
 
 
 def test_a_renewed_lease_holds_and_a_lost_one_says_so(store: Store, study: Any) -> None:
-    """renew extends from now; it works late while nobody took the cell, and raises after a takeover."""
+    """Renew extends from now; it works late while nobody took the cell, and raises after a takeover."""
     now = [0.0]
     clocked = Store(store.engine, now_utc_s=lambda: now[0])
     cell = study.cell()
@@ -181,7 +181,7 @@ def test_an_attempt_needs_its_claim(store: Store, study: Any) -> None:
 
 
 def test_a_released_cell_can_be_claimed_again(store: Store, study: Any) -> None:
-    """release undoes a claim whose attempt never started."""
+    """Release undoes a claim whose attempt never started."""
     cell = study.cell()
     study.register(store, cell)
     store.release(study.claim(store, cell))

@@ -15,7 +15,9 @@ ONE_MODEL = (ReplicaView("a0", "a"), ReplicaView("a1", "a"))
 TWO_MODELS = (ReplicaView("a0", "a"), ReplicaView("b0", "b"), ReplicaView("a1", "a"))
 
 
-def call(main_index: int, *, model: str = "a", kind: CallKind = CallKind.main, call_index: int | None = None) -> CallRequest:
+def call(
+    main_index: int, *, model: str = "a", kind: CallKind = CallKind.main, call_index: int | None = None
+) -> CallRequest:
     """A call with the fields that routers read."""
     index = main_index if call_index is None else call_index
     return CallRequest(
@@ -103,7 +105,9 @@ def test_an_unserved_model_is_one_line_that_names_what_is_served(router: Router)
         router.choose(call(1, model="c"), home=0, views=TWO_MODELS)
 
 
-@pytest.mark.parametrize("router", [ModelAlternatingRouter(), ModelAlternatingRouter(first_model="a", second_model="a")])
+@pytest.mark.parametrize(
+    "router", [ModelAlternatingRouter(), ModelAlternatingRouter(first_model="a", second_model="a")]
+)
 def test_alternation_needs_two_models(router: ModelAlternatingRouter) -> None:
     """One model served, or the same model named twice, is refused."""
     with pytest.raises(NoReplicaError, match="two different models"):

@@ -69,7 +69,7 @@ def with_afterword(observation: Observation, text: str) -> Observation:
     return Observation(
         observation.body,
         observation.head,
-        f"{observation.tail}\n\n{text}",
+        f"{observation.tail}\n{text}",
         observation.returncode,
         observation.tool_call_id,
         observation.num_output_chars,

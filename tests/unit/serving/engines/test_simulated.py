@@ -45,9 +45,11 @@ def make_call(name: str, num_prompt: int, num_out: int, **changes: Any) -> CallR
     return CallRequest(**fields)
 
 
-def make_replica(clock: VirtualClock, *, num_blocks: int = 51, max_num_seqs: int = 8, **options: Any) -> SimulatedReplica:
+def make_replica(
+    clock: VirtualClock, *, num_blocks: int = 51, max_num_seqs: int = 8, budget: int = 64, **options: Any
+) -> SimulatedReplica:
     """A replica with a budget of 64 tokens a step and a pool of (num_blocks - 1) x 16 tokens."""
-    limits = SchedulerLimits(max_num_batched_tokens=64, max_num_seqs=max_num_seqs, max_model_len=600)
+    limits = SchedulerLimits(max_num_batched_tokens=budget, max_num_seqs=max_num_seqs, max_model_len=600)
     return SimulatedReplica("r0", "m", SimulatedCore(limits, CacheLayout(num_blocks, 16), FlatTime(), **options), clock)
 
 
@@ -93,8 +95,9 @@ def test_a_call_without_a_token_times_out_in_the_queue() -> None:
     async def main(clock: VirtualClock) -> tuple[float, float, int]:
         replica = make_replica(clock, max_num_seqs=1)
         long = asyncio.ensure_future(replica.generate(make_call("a", 30, 100)))
+        await clock.sleep(0.5)
         with pytest.raises(StreamTimeout, match="call b"):
-            await replica.generate(make_call("b", 30, 3, idle_timeout_s=20.5))
+            await replica.generate(make_call("b", 30, 3, idle_timeout_s=20.0))
         gave_up_s = clock.now_s()
         result = await long
         third = await replica.generate(make_call("c", 30, 1))
@@ -174,12 +177,12 @@ def test_unpinned_calls_and_closed_replicas_are_refused() -> None:
 def test_phases_of_preempted_calls_add_up() -> None:
     """queue + prefill + decode = last token - sent, the waits after preemptions inside; the preempted call says so.
 
-    Two calls of 160 + 400 tokens in 50 blocks: vLLM preempts the second once and 240 of its tokens survive in the cache;
-    it was thrown out with 400 tokens computed, so 160 are computed again.
+    Two calls of 160 + 400 tokens in 50 blocks: vLLM preempts the second in step 242, with 400 tokens computed, and resumes
+    it in step 401, where 240 of them are still cached: 159 steps of waiting, 160 tokens computed again.
     """
 
     async def main(clock: VirtualClock) -> list[CallResult]:
-        replica = make_replica(clock)
+        replica = make_replica(clock, budget=2048)
         return await asyncio.gather(*(replica.generate(make_call(name, 160, 400)) for name in "ab"))
 
     results = run_virtual(main)
@@ -189,7 +192,8 @@ def test_phases_of_preempted_calls_add_up() -> None:
         assert total_s == pytest.approx(result.last_token_s - result.sent_s)
     assert [result.timings.num_preemptions for result in results] == [0, 1]
     assert results[1].timings.recomputed_tokens == 160
-    assert 0 < (results[1].timings.requeue_s or 0.0) < (results[1].timings.decode_s or 0.0)
+    assert results[1].timings.requeue_s == 159.0
+    assert (results[1].timings.decode_s, results[1].last_token_s) == (558.0, 559.0)
 
 
 def test_samples_show_load_and_counters() -> None:

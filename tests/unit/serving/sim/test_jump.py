@@ -84,8 +84,8 @@ def run(setting: Setting, seed: int, max_jump_steps: int) -> tuple[list[Finished
             continue
         if queue and queue[0][0] < end_s:
             end_s = core.cut(queue[0][0])
-        deadline_s = core.next_deadline_s()
-        if deadline_s is not None and deadline_s < end_s:
+        deadline_s = core.next_deadline_s(end_s)
+        if deadline_s is not None:
             end_s = core.cut(deadline_s)
         now_s = end_s
         for result in core.complete():
