@@ -1,5 +1,4 @@
-"""The fence between owners of a cell: a transaction that writes for an attempt first proves that it still owns the
-cell.
+"""The fence between owners of a cell: who writes for an attempt first proves that it still owns the cell.
 
 A killed driver's tasks run on for seconds and a paused driver may wake after its cell was taken, so a lease alone
 protects nothing; the epoch, checked inside every writing transaction, does. On SQLite BEGIN IMMEDIATE keeps the

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Connection, text
+from sqlalchemy import Connection, RowMapping, text
 
 from db import metrics
 from db.metrics import KvSize, ModelTotals, Prices, SessionTotals
@@ -172,8 +172,8 @@ _TOTALS = text(
 )
 
 
-def _model_totals(row: Mapping[str, Any]) -> ModelTotals:
-    """A row of `_TOTALS`; a sum is None when a successful call lacks its part, and 0 when no call was made to report it."""
+def _model_totals(row: RowMapping) -> ModelTotals:
+    """A row of `_TOTALS`: a sum is None when a successful call lacks its part, 0 when no call could report one."""
     values = {name: _plain(value) for name, value in row.items()}
     sums = {name: None if values[f"{name}_unknown"] else values[name] or 0 for name in _SUMMED}
     cached = sums["cached_tokens"]

@@ -100,7 +100,10 @@ class Reader:
         with self.connection() as connection:
             found = connection.execution_options(stream_results=True).execute(query, equals)
             columns = tuple(found.keys())
-            yield columns, with_booleans(columns, (tuple(row) for row in found.yield_per(_ROWS_AT_ONCE)))
+            try:
+                yield columns, with_booleans(columns, (tuple(row) for row in found.yield_per(_ROWS_AT_ONCE)))
+            finally:
+                found.close()
 
     def frame(self, relation: str, *, allow_tainted: bool = False) -> Any:
         """A view or table as a `pandas.DataFrame`; arguments as in `select`.

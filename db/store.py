@@ -1,5 +1,4 @@
-"""What the driver does with the database: the grid in, cells claimed and renewed, attempts begun and ended, rows read
-back.
+"""What the driver does with the database: the grid in, cells claimed, attempts begun and ended, rows read back.
 
 A claim is one UPDATE, so of any number of drivers exactly one gets a cell. It raises the cell's epoch, which fences
 off the former owner (`db.leases`). Times come from the database server on PostgreSQL and from this host on SQLite,
@@ -175,7 +174,7 @@ class Store:
                     "owner": owner,
                     "lease_s": lease_s,
                     "now_utc_s": now_utc_s,
-                    "states": list(states),
+                    "states": sorted(set(states) - {"running"}),  # a live lease is never taken
                 },
             ).scalar()
             if taken is None:

@@ -40,10 +40,15 @@ class Measure(NamedTuple):
     better: Literal["more", "less", "neither"]
 
 
+def amount_text(value: float) -> str:
+    """Three digits that matter: `1,234`, `56.7`, `8.90`."""
+    return f"{value:,.0f}" if value >= 100 else f"{value:.1f}" if value >= 10 else f"{value:.2f}"
+
+
 MEASURES: tuple[Measure, ...] = (
     Measure("resolved", "Resolve", lambda m: m.resolved, "{:.0f}".format, "count", "more"),
-    Measure("tokens_k", "Tokens k", lambda m: _scaled(m.tokens, 1e-3), "{:,.0f}".format, "percent", "less"),
-    Measure("cost_cents", "Cost ¢", lambda m: m.cost_cents, "{:.1f}".format, "percent", "less"),
+    Measure("tokens_k", "Tokens k", lambda m: _scaled(m.tokens, 1e-3), amount_text, "percent", "less"),
+    Measure("cost_cents", "Cost ¢", lambda m: m.cost_cents, amount_text, "percent", "less"),
     Measure(
         "duration_min", "Duration min", lambda m: _scaled(m.duration_s, 1 / 60), "{:.1f}".format, "percent", "less"
     ),

@@ -1,7 +1,7 @@
 """An attempt put together from its plan: components, tasks, engines and the sessions' shared world.
 
-Used in the process that runs the attempt (a Ray task in virtual time, each actor on wall-clock time). Nothing here imports
-Ray, Hydra or SQLAlchemy.
+Used in the process that runs the attempt (a Ray task in virtual time, each actor on wall-clock time). Nothing here
+imports Ray, Hydra or SQLAlchemy.
 """
 
 from __future__ import annotations
@@ -124,9 +124,7 @@ def replica_plans(config: Mapping[str, Any]) -> tuple[ReplicaPlan, ...]:
     """`replicas_per_model` replicas of the model, then of the second model, in fixed order."""
     nodes = [config["model"], *([config["second_model"]] if config.get("second_model") else [])]
     count = int(config["replicas_per_model"])
-    return tuple(
-        ReplicaPlan(f"{build(node).name}/{index}", node) for node in nodes for index in range(count)
-    )
+    return tuple(ReplicaPlan(f"{build(node).name}/{index}", node) for node in nodes for index in range(count))
 
 
 def engine_of(setup: AttemptSetup) -> Any:

@@ -1,14 +1,13 @@
 """From a configuration node to a component object: types checked, unknown keys refused, `inner` built recursively.
 
-A node is a mapping with `_target_`, the dotted name of a frozen dataclass in one of our packages, and its settings. Settings
-are merged onto the class's structured form, so that a wrong type or a misspelt key is one line. A nested node with a
-`_target_` of its own is allowed only where the class declares an `InitVar` of that name (composition, as in
+A node is a mapping with `_target_`, the dotted name of a frozen dataclass in one of our packages, and its settings.
+Settings are merged onto the class's structured form, so that a wrong type or a misspelt key is one line. A nested node
+with a `_target_` of its own is allowed only where the class declares an `InitVar` of that name (composition, as in
 `compact` over `refold`). Hydra's own `instantiate` is not used: it checks no types and runs any callable.
 """
 
 from __future__ import annotations
 
-import functools
 import importlib
 import inspect
 import types
@@ -72,7 +71,9 @@ def typed_node(node: Mapping[str, Any], where: str = "") -> TypedNode:
     cls = component_class(plain.get("_target_"), where)
     parts = class_parts(cls)
     given = {str(key): value for key, value in plain.items() if key not in _META_KEYS}
-    inner = {name: typed_node(given.pop(name), _join(where, name)) for name in parts.inner if given.get(name) is not None}
+    inner = {
+        name: typed_node(given.pop(name), _join(where, name)) for name in parts.inner if given.get(name) is not None
+    }
     for name in parts.inner:
         given.pop(name, None)
     for key, value in given.items():
@@ -123,7 +124,6 @@ class ClassParts(NamedTuple):
     inner: tuple[str, ...]
 
 
-@functools.cache
 def class_parts(cls: type[Any]) -> ClassParts:
     """Settings are the class's own fields; InitVars (parameters that are no fields) take inner components."""
     names = [f.name for f in fields(cls) if f.init]
@@ -143,26 +143,31 @@ def _typed_settings(cls: type[Any], given: Mapping[str, Any], where: str) -> dic
     names = class_parts(cls).settings
     absent = [name for name in names if OmegaConf.is_missing(merged, name)]
     if absent:
-        raise ConfigError(f"{_at(_join(where, absent[0]))}has no default, give it a value: {_join(where, absent[0])}=...")
+        raise ConfigError(
+            f"{_at(_join(where, absent[0]))}has no default, give it a value: {_join(where, absent[0])}=..."
+        )
     values = OmegaConf.to_container(merged, resolve=True)
     assert isinstance(values, dict)
     hints = _hints(cls)
     return {name: as_declared(hints[name], values[name]) for name in names}
 
 
-@functools.cache
+_SCHEMAS: dict[type[Any], Any] = {}  # class -> structured config; making one takes a millisecond
+
+
 def _schema(cls: type[Any]) -> Any:
     """The class's settings alone as a structured config; fields it computes itself (`init=False`) may have any type."""
-    hints = _hints(cls)
-    copied = [
-        (f.name, hints[f.name], field(default=f.default, default_factory=f.default_factory))  # type: ignore[arg-type]
-        for f in fields(cls)
-        if f.init
-    ]
-    return OmegaConf.structured(make_dataclass(cls.__name__, copied, kw_only=True))
+    if cls not in _SCHEMAS:
+        hints = _hints(cls)
+        copied: list[Any] = [
+            (f.name, hints[f.name], field(default=f.default, default_factory=f.default_factory))
+            for f in fields(cls)
+            if f.init
+        ]
+        _SCHEMAS[cls] = OmegaConf.structured(make_dataclass(cls.__name__, copied, kw_only=True))
+    return _SCHEMAS[cls]
 
 
-@functools.cache
 def _hints(cls: type[Any]) -> dict[str, Any]:
     return typing.get_type_hints(cls)
 

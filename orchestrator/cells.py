@@ -1,8 +1,9 @@
 """A cell's identity: the specification made of its typed components, and the key that is a hash of it.
 
-Everything that can change a result is in the specification: the settings of every component with their declared types and
-defaults, the `REVISION` of its class, the root settings, and the digests of the tasks. Nothing else is: no path, address,
-database, price, deadline or threshold. A component class lists its own exceptions in `PROVENANCE: ClassVar[frozenset[str]]`.
+Everything that can change a result is in the specification: the settings of every component with their declared types
+and defaults, the `REVISION` of its class, the root settings, and the digests of the tasks. Nothing else is: no path,
+address, database, price, deadline or threshold. A component class lists its own exceptions in `PROVENANCE:
+ClassVar[frozenset[str]]`.
 
 The key of a stored specification is the key of the plan (`key_of_spec`), so an old database can be checked at any time.
 Endpoint ports, job ids and random values in a resume key have made other harnesses run everything again.
@@ -177,7 +178,9 @@ def classify_root() -> Iterator[tuple[str, str, str]]:
         if field.name in COMPONENT_GROUPS or field.name in EXTRA_NODES:
             yield "root", field.name, "component"
         elif (field.name in IDENTITY_FIELDS) == (field.name in PROVENANCE_FIELDS):
-            raise ComponentBug(f"root field {field.name!r} must be in IDENTITY_FIELDS or in PROVENANCE_FIELDS (schema.py)")
+            raise ComponentBug(
+                f"root field {field.name!r} must be in IDENTITY_FIELDS or in PROVENANCE_FIELDS (schema.py)"
+            )
         else:
             yield "root", field.name, "identity" if field.name in IDENTITY_FIELDS else "provenance"
 

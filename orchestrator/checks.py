@@ -22,7 +22,13 @@ def check_cell(typed: TypedConfig, made: Mapping[str, Any], *, num_tasks: int) -
         ConfigError: one line with the value, the limit and the remedy.
     """
     config = typed.config
-    for key, least in (("num_workers", 1), ("replicas_per_model", 1), ("replicate", 1), ("deadline_s", 1), ("lease_s", 1)):
+    for key, least in (
+        ("num_workers", 1),
+        ("replicas_per_model", 1),
+        ("replicate", 1),
+        ("deadline_s", 1),
+        ("lease_s", 1),
+    ):
         if config[key] < least:
             raise ConfigError(f"{key}={show(config[key])}: it must be at least {least}")
     if config["num_workers"] > num_tasks:
@@ -37,7 +43,10 @@ def check_cell(typed: TypedConfig, made: Mapping[str, Any], *, num_tasks: int) -
 
 
 def _check_budget(config: Mapping[str, Any], model: Any) -> None:
-    budget, window = config["context_budget_tokens"], model.max_position_tokens - config["limits"]["max_completion_tokens"]
+    budget, window = (
+        config["context_budget_tokens"],
+        model.max_position_tokens - config["limits"]["max_completion_tokens"],
+    )
     if budget is not None and not 0 < budget <= window:
         raise ConfigError(f"context_budget_tokens={budget}: {model.name} takes prompts of 1 to {window} tokens")
 

@@ -1,7 +1,8 @@
 """From overrides to one cell's configuration: Hydra composes the groups, we set the scalars and check the types.
 
 Composing costs about 76 ms, so it is done once per distinct choice of groups; values are set on a copy. Hydra's own
-messages list nothing that exists, hence the checks here. Hydra writes no output and does not change the working directory.
+messages list nothing that exists, hence the checks here. Hydra writes no output and does not change the working
+directory.
 """
 
 from __future__ import annotations
@@ -39,7 +40,9 @@ def require_one_home(packages: Sequence[str] = OUR_PACKAGES, home: Path = CONF.p
         if found is None:
             raise UserError(f"the package {name!r} is missing beside {home}; install Convoy again")
         if Path(found).resolve().parent != home:
-            raise UserError(f"the folder {found} hides Convoy's own package {name!r} in {home}; run from another directory")
+            raise UserError(
+                f"the folder {found} hides Convoy's own package {name!r} in {home}; run from another directory"
+            )
     if not (home / "conf" / "config.yaml").is_file():
         raise UserError(f"{home / 'conf'} holds no config.yaml; install Convoy again")
 
@@ -106,8 +109,10 @@ def _set(config: DictConfig, override: Override) -> None:
             raise ConfigError(f"{where}{unknown('key', step, known)}")
         node = None if OmegaConf.is_missing(node, step) else node[step]
     if isinstance(node, DictConfig) and ("_target_" in node or not isinstance(override.value, dict)):
-        known = ", ".join(str(key) for key in node if key != "_target_")
-        raise ConfigError(f"{override.text}: {override.key} holds keys; set one of them, {override.key}.<key>=... ({known})")
+        keys = ", ".join(str(key) for key in node if key != "_target_")
+        raise ConfigError(
+            f"{override.text}: {override.key} holds keys; set one of them, {override.key}.<key>=... ({keys})"
+        )
     try:
         OmegaConf.update(config, override.key, override.value, merge=True)
     except OmegaConfBaseException as exc:

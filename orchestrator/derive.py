@@ -1,7 +1,7 @@
 """Figures a cell's settings come to: KV pool, engine limits, step times, prices, cache sizes.
 
-For the dry run, for the snapshot stored with every attempt and for the tables, which compute cost and KV from `prices` and
-`kv` at query time. All of it is provenance: what it is derived from is identity already.
+For the dry run, for the snapshot stored with every attempt and for the tables, which compute cost and KV from `prices`
+and `kv` at query time. All of it is provenance: what it is derived from is identity already.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """The driver: claims cells, starts attempts, watches over them and writes their ends. The only one that makes attempts.
 
-One thread decides; the executor runs. Several drivers may work on one database: a claim is atomic, a held cell's lease is
-renewed by a thread, and a cell whose driver died is taken when its lease is over. Nothing here imports Ray or SQLAlchemy.
+One thread decides; the executor runs. Several drivers may work on one database: a claim is atomic, a held cell's lease
+is renewed by a thread, and a cell whose driver died is taken when its lease is over. Nothing here imports Ray or
+SQLAlchemy.
 """
 
 from __future__ import annotations
@@ -174,6 +175,7 @@ class Driver:
 
     def _row(self, cell_key: str) -> Cell:
         (row,) = self._store.rows(Cell, cell_key=cell_key)
+        assert isinstance(row, Cell)
         return row
 
     # ---- watching
@@ -187,7 +189,9 @@ class Driver:
                 self._cancel(held, ("lost", "LeaseExpired", "another driver has taken the cell"))
             elif held.stopped is None and now_s > held.deadline_s:
                 limit_s = float(held.cell.config["deadline_s"])
-                self._cancel(held, ("lost", "DeadlineExceeded", f"not done {limit_s:.0f} s after its start (deadline_s)"))
+                self._cancel(
+                    held, ("lost", "DeadlineExceeded", f"not done {limit_s:.0f} s after its start (deadline_s)")
+                )
             elif held.give_up_s is not None and now_s > held.give_up_s:
                 self._ended(AttemptOutcome(held.attempt_id, "Cancelled", "did not answer to being cancelled"))
 
@@ -242,7 +246,7 @@ class Driver:
 
     def _obey_stop(self) -> None:
         """Cancel what runs, write `failed` with `Cancelled`, and put the cells back so that a restart runs them."""
-        self._display.line(f"{self._stop.reason}: cancelling {len(self._held)} running cells")
+        self._display.line(f"{self._stop.reason}: cancelling what runs ({len(self._held)})")
         for held in list(self._held.values()):
             if held.stopped is None:
                 self._cancel(held, ("failed", "Cancelled", self._stop.reason))

@@ -1,7 +1,7 @@
 """From an attempt's outcome and rows to its end: complete, tainted, failed or lost, with the reasons. Pure.
 
-Retry, grading and denominators derive from the exit status (architecture section 6): a session that ended in a way that is
-not its own result invalidates the whole attempt, whatever the executor says.
+Retry, grading and denominators derive from the exit status (architecture section 6): a session that ended in a way
+that is not its own result invalidates the whole attempt, whatever the executor says.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ OK = "ok"
 def invalidating_session(sessions: Sequence[Session]) -> Session | None:
     """The first session whose end invalidates the attempt, or None."""
     for session in sessions:
-        end = getattr(worker_errors, session.exit_status, None)
+        end: Any = getattr(worker_errors, session.exit_status, None)
         is_end = isinstance(end, type) and issubclass(end, worker_errors.SessionEnd)
         if not is_end or end.invalidates_cell:
             return session

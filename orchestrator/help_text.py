@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from omegaconf import OmegaConf
+from omegaconf import DictConfig, OmegaConf
 
 from orchestrator.compose import Composer
 from orchestrator.rerun import MODES
@@ -12,7 +12,8 @@ from orchestrator.rerun import MODES
 _HEAD = """\
 usage: python -m orchestrator [+sweep=NAME] [GROUP=OPTION ...] [KEY=VALUE ...]
 
-Runs a concurrent serving study, or one cell of it, and records every model call. Running the same command again resumes it.
+Runs a concurrent serving study, or one cell of it, and records every model call. Running the same command again
+resumes it.
 
   python -m orchestrator +sweep=smoke                           a first try, no GPU needed
   python -m orchestrator +sweep=concurrency dry_run=true        the plan: cells, KV pool, step times, what is reused
@@ -52,7 +53,7 @@ def config_lines(composer: Composer, overrides: Sequence[str]) -> list[str]:
 
 def _description(composer: Composer, name: str) -> str:
     content = OmegaConf.load(composer.vocabulary.conf / "sweep" / f"{name}.yaml")
-    return str(content.get("description", "")) if OmegaConf.is_dict(content) else ""
+    return str(content.get("description", "")) if isinstance(content, DictConfig) else ""
 
 
 def _root_keys(composer: Composer) -> list[str]:

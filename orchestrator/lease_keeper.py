@@ -1,4 +1,4 @@
-"""A thread that renews every held lease each fifth of its length, so that a busy driver never loses a cell by being busy."""
+"""A thread that renews every held lease each fifth of its length: a busy driver never loses a cell by being busy."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ _RENEWALS_PER_LEASE = 5
 class LeaseKeeper:
     """Renews claims until they are dropped; a context manager.
 
-    A lease that another driver has taken is reported by `lost`, never raised. A database that cannot be reached is tried
-    again at the next turn: the lease outlives four failures.
+    A lease that another driver has taken is reported by `lost`, never raised. A database that cannot be reached is
+    tried again at the next turn: the lease outlives four failures.
     """
 
     def __init__(self, store: Store, *, lease_s: float) -> None:

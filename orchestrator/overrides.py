@@ -1,7 +1,7 @@
 """Overrides in Hydra's grammar, read once: `num_workers=16`, `renderer=refold`, `renderer@renderer.inner=refold`.
 
-An override chooses a group's option or sets a value; which one is decided by the folders in conf/, so that a misspelt name
-is one line that lists what exists. Adding and deleting keys is refused: everything that can be set has a default.
+An override chooses a group's option or sets a value; which one is decided by the folders in conf/, so that a misspelt
+name is one line that lists what exists. Adding and deleting keys is refused: everything that can be set has a default.
 """
 
 from __future__ import annotations

@@ -182,7 +182,9 @@ def _signals_source(typed: TypedConfig, made: Mapping[str, Any]) -> str:
 
 
 # Components that are made at plan time, because the plan shows what they come to or needs their word.
-_DESCRIBED = frozenset({"model", "second_model", "hardware", "engine", "router", "renderer", "tokens", "policy", "benchmark"})
+_DESCRIBED = frozenset(
+    {"model", "second_model", "hardware", "engine", "router", "renderer", "tokens", "policy", "benchmark"}
+)
 
 
 def _kind(node: TypedNode) -> str:
@@ -218,5 +220,7 @@ def _refuse_twins(cells: Sequence[PlannedCell]) -> None:
     seen: dict[str, PlannedCell] = {}
     for cell in cells:
         if cell.key in seen:
-            raise SweepError(f"two cells of the sweep are one and the same experiment: {seen[cell.key].title} and {cell.title}")
+            raise SweepError(
+                f"two cells of the sweep are one and the same experiment: {seen[cell.key].title} and {cell.title}"
+            )
         seen[cell.key] = cell

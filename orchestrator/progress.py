@@ -1,6 +1,7 @@
 """What a running sweep shows: one line per event, and on a terminal a live line with rates and the time left.
 
-Everything goes to stdout and nothing else does; without a terminal there are plain lines only, so that logs stay readable.
+Everything goes to stdout and nothing else does; without a terminal there are plain lines only, so that logs stay
+readable.
 """
 
 from __future__ import annotations
@@ -123,9 +124,7 @@ def ending_line(cell: PlannedCell, end: AttemptEnd, sessions: Sequence[Session])
 class PlainDisplay:
     """Lines only: every event, and a standing each minute."""
 
-    def __init__(
-        self, tally: Tally, *, out: TextIO | None = None, clock_s: Callable[[], float] = stopwatch_s
-    ) -> None:
+    def __init__(self, tally: Tally, *, out: TextIO | None = None, clock_s: Callable[[], float] = stopwatch_s) -> None:
         self._tally = tally
         self._out = sys.stdout if out is None else out
         self._clock_s = clock_s

@@ -19,8 +19,8 @@ _SIMULATED_KINDS = frozenset({"simulated", "vllm_modelled"})
 def register(store: Store, plan: SweepPlan, *, now_utc_s: float) -> None:
     """Put the whole grid into the database, before anything runs.
 
-    A command that narrows or extends the axes of a stored sweep adds to it; one with other settings for all cells replaces
-    its membership, because a table of a sweep must not mix them. Cells and attempts are never removed.
+    A command that narrows or extends the axes of a stored sweep adds to it; one with other settings for all cells
+    replaces its membership, because a table of a sweep must not mix them. Cells and attempts are never removed.
     """
     sweep = Sweep(name=plan.name, spec_json=to_json(_sweep_spec(plan)), created_utc_s=now_utc_s)
     cells = [cell_row(cell, now_utc_s=now_utc_s) for cell in plan.cells]
@@ -115,6 +115,6 @@ def attempt_row(cell: PlannedCell, claim: Claim, *, now_utc_s: float) -> Attempt
 
 
 def config_snapshot(cell: PlannedCell) -> dict[str, Any]:
-    """The full configuration without the database's address, plus prices, cache sizes, revisions and derived figures."""
+    """The configuration without the database's address, plus prices, cache sizes, revisions and derived figures."""
     config = {key: value for key, value in cell.config.items() if key != "db"}
     return {**config, **cell.facts, "revisions": revisions_of(cell.spec), "derived": dict(cell.derived)}

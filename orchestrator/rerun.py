@@ -1,7 +1,7 @@
-"""What happens to each cell of a sweep: run, take over, wait, reuse, leave or run again, with the reason. Pure over rows.
+"""What happens to each cell of a sweep: run, take over, wait, reuse, leave or run again, with the reason. Pure.
 
-A plain restart runs what has no terminal row; `rerun=...` adds whole cells as new attempts. The unit is always the cell:
-three failed sessions of 32, run again alone, would run at w = 3, which is another experiment.
+A plain restart runs what has no terminal row; `rerun=...` adds whole cells as new attempts. The unit is always the
+cell: three failed sessions of 32, run again alone, would run at w = 3, which is another experiment.
 """
 
 from __future__ import annotations
@@ -73,7 +73,9 @@ def read_modes(value: Any, known_exits: Iterable[str] = ()) -> frozenset[str]:
 
 
 def _is_exit(cls: type[Any]) -> bool:
-    return issubclass(cls, worker_errors.SessionEnd) and cls.__module__ == worker_errors.__name__ and cls.invalidates_cell
+    return (
+        issubclass(cls, worker_errors.SessionEnd) and cls.__module__ == worker_errors.__name__ and cls.invalidates_cell
+    )
 
 
 def decide(

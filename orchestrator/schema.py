@@ -1,7 +1,8 @@
 """The typed root of the configuration: scalars, limits, trust thresholds and one node per component group.
 
 Group nodes are `Any` here; `orchestrator.build` types each by the class its `_target_` names. Every field is classified
-as identity (part of the cell key) or provenance (stored, never part of the key); a golden test holds the classification.
+as identity (part of the cell key) or provenance (stored, never part of the key); a golden test holds the
+classification.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A sweep's axes, arms and explicit cells, expanded to combinations of overrides. Pure: nothing is composed or loaded here.
+"""A sweep's axes, arms and explicit cells, expanded to combinations of overrides. Pure: nothing is composed here.
 
     description: one line for --help
     base: [benchmark.num_tasks=50]                       # for all cells
@@ -7,9 +7,9 @@
     zip: [{num_workers: [8, 64], benchmark.num_tasks: [50, 71]}]   # together, one by one
     cells: [{arm: [base, refold], num_workers: 64, benchmark.num_tasks: 71}]   # beyond the product
 
-An axis value is a value of the axis's key, or a name with its list of overrides (`arms`, or a mapping in place of the list);
-the name is then the label. Lists inside one entry of `cells` are combined. The paper's grids need all of this: ReFold's
-Table 2 is not a full product (w = 64 runs over 71 tasks, the others over 50).
+An axis value is a value of the axis's key, or a name with its list of overrides (`arms`, or a mapping in place of the
+list); the name is then the label. Lists inside one entry of `cells` are combined. The paper's grids need all of this:
+ReFold's Table 2 is not a full product (w = 64 runs over 71 tasks, the others over 50).
 
 An override of an axis on the command line replaces it (`num_workers=[16,32]`, `arm=refold`); explicit cells with other
 values of it are left out, and a value that only explicit cells have selects those.
@@ -168,9 +168,7 @@ class SweepReader:
         return Block(tuple(self._axis(str(axis), values) for axis, values in entry.items()), is_explicit=True)
 
 
-def expand(
-    spec: SweepSpec, command: Sequence[Override], make: Callable[[str, Any], Override]
-) -> Expansion:
+def expand(spec: SweepSpec, command: Sequence[Override], make: Callable[[str, Any], Override]) -> Expansion:
     """All combinations of a sweep under the overrides of a command line.
 
     Args:
@@ -185,7 +183,6 @@ def expand(
         o for o in command if o.key not in names or (o.key not in spec.grid_names() and not isinstance(o.value, list))
     )
     _refuse_contradictions(spec, others)
-    notes: list[str] = []
     combinations = []
     for block in spec.blocks:
         narrowed = _narrow(block, spec, replaced, make)
@@ -194,15 +191,22 @@ def expand(
             chosen = tuple(o for choice in choices for o in choice.overrides)
             labels = {choice.axis: choice.label for choice in choices}
             combinations.append(Combination(labels, last_wins((*spec.base, *others, *chosen))))
-    for axis, values in replaced.items():
-        notes.append(f"{axis}={show(values)} replaces the values of the sweep's axis {axis}")
-    for override in others:
-        if any(override.key == base.key for base in spec.base):
-            notes.append(f"{override.text} replaces the sweep's own setting")
     if not combinations:
         listed = ", ".join(f"{axis}={show(values)}" for axis, values in replaced.items())
         raise SweepError(f"sweep {spec.name} has no cell with {listed}")
-    return Expansion(tuple(combinations), tuple(notes))
+    return Expansion(tuple(combinations), _notes(spec, command))
+
+
+def _notes(spec: SweepSpec, command: Sequence[Override]) -> tuple[str, ...]:
+    """What the command line changed about the sweep, for the plan."""
+    own = {override.key for override in spec.base} | spec.axis_names()
+    return tuple(
+        f"{o.text} replaces the values of the sweep's axis {o.key}"
+        if o.key in spec.grid_names()
+        else f"{o.text} replaces the sweep's own setting"
+        for o in command
+        if o.key in own
+    )
 
 
 def _narrow(

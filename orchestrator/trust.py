@@ -73,7 +73,8 @@ def low_concurrency(reached: InFlight | None, num_workers: int, least: float) ->
     """w was not reached while unstarted tasks remained (afterwards it must fall, which is no fault)."""
     if reached is not None and reached.time_weighted / num_workers < least:
         share = reached.time_weighted / num_workers
-        yield f"{reached.time_weighted:.2f} sessions in flight on average, {share:.1%} of w = {num_workers}; at least {least:.0%}"
+        mean = f"{reached.time_weighted:.2f} sessions in flight on average"
+        yield f"{mean}, {share:.1%} of w = {num_workers}; at least {least:.0%}"
 
 
 def lost_calls(rows: AttemptRows, most: int) -> Iterator[str]:
@@ -129,8 +130,8 @@ def missing_metrics(calls: Iterable[Call]) -> Iterator[str]:
 def impossible_hits(calls: Iterable[Call]) -> Iterator[str]:
     """A session's first call with more cached tokens than it shares with any earlier prompt on its replica.
 
-    Such tokens come from before the attempt (a warm cache) or from a counter that counts something else. Later calls are
-    not judged: their bound also needs the replies that decoding left in the cache.
+    Such tokens come from before the attempt (a warm cache) or from a counter that counts something else. Later calls
+    are not judged: their bound also needs the replies that decoding left in the cache.
     """
     found = [
         f"{call.session_id}: {call.num_cached_tokens} cached, {call.shared_prefix_tokens} shared"
@@ -149,7 +150,12 @@ def negative_intervals(rows: AttemptRows, most_s: float) -> Iterator[str]:
     """Stamps that run backwards, beyond the rounding of one clock."""
     found: Counter[str] = Counter()
     for call in rows.calls:
-        stamps = [("due", call.due_s), ("sent", call.sent_s), ("first", call.first_token_s), ("last", call.last_token_s)]
+        stamps = [
+            ("due", call.due_s),
+            ("sent", call.sent_s),
+            ("first", call.first_token_s),
+            ("last", call.last_token_s),
+        ]
         known = [(name, stamp) for name, stamp in stamps if stamp is not None]
         for (before, t_0), (after, t_1) in zip(known, known[1:], strict=False):
             if t_1 < t_0 - most_s:

@@ -127,9 +127,7 @@ async def _run_workers(workers: Sequence[AgentWorker], tasks: Sequence[Task]) ->
         await asyncio.gather(*running, return_exceptions=True)
 
 
-async def _drain(
-    setup: AttemptSetup, clock: VirtualClock, replicas: dict[str, Replica], recorder: Recorder
-) -> None:
+async def _drain(setup: AttemptSetup, clock: VirtualClock, replicas: dict[str, Replica], recorder: Recorder) -> None:
     while True:
         await clock.sleep(_DRAIN_EVERY_S)
         _record_samples(setup, replicas, recorder)

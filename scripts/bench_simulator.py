@@ -125,9 +125,16 @@ def main() -> None:
     """Run one load and print what it cost."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--layout", choices=("dense", "hybrid"), default="dense")
-    for name, default in (("sessions", 64), ("rounds", 40), ("blocks", 5000), ("jump", 256), ("new", 615), ("out", 150)):
+    for name, default in (
+        ("sessions", 64),
+        ("rounds", 40),
+        ("blocks", 5000),
+        ("jump", 256),
+        ("new", 615),
+        ("out", 150),
+    ):
         parser.add_argument(f"--{name}", type=int, default=default)
-    parser.add_argument("--think", type=float, default=0.1)
+    parser.add_argument("--think", type=float, default=0.02)
     options = parser.parse_args()
     load = Load(options.rounds, options.new, options.out, options.think)
     core = make_core(options)
@@ -148,7 +155,9 @@ def main() -> None:
     print(f"layout {options.layout}, {core.scheduler.layout.num_blocks} blocks of {core.scheduler.layout.block_size}")
     print(f"calls {len(rows)}, cpu {cpu_s:.2f} s, {len(rows) / cpu_s:.0f} calls per CPU second")
     print(f"steps {core.num_steps}, decisions {core.num_plans}, virtual {virtual_s:.0f} s ({virtual_s / cpu_s:.0f}x)")
-    print(f"hit rate {cached / prompt:.3f} of at most {shared / prompt:.3f}, preemptions {core.scheduler.num_preemptions}")
+    print(
+        f"hit rate {cached / prompt:.3f} of at most {shared / prompt:.3f}, preemptions {core.scheduler.num_preemptions}"
+    )
     print(f"peak KV {core.kv_usage_peak:.3f}, RSS {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024} MB")
 
 

@@ -18,9 +18,9 @@ import time
 from collections import defaultdict
 from pathlib import Path
 
-from db.records import Attempt
 from db.recorder import InMemoryRecorder
-from orchestrator.compose import compose_config
+from db.records import Attempt
+from orchestrator.compose import Composer
 from orchestrator.interfaces import AttemptPlan, Lease
 from orchestrator.virtual_attempt import run_virtual_attempt
 
@@ -82,7 +82,8 @@ def run_study(sweep: str, overrides: list[str]) -> None:
 
 def profile_cell(overrides: list[str]) -> None:
     """Run one cell here and print the share of each room's own time."""
-    config = compose_config(overrides)
+    composer = Composer()
+    config = composer.compose([composer.vocabulary.parse(text) for text in overrides])
     recorder = InMemoryRecorder()
     recorder.start_attempt(
         Attempt(

@@ -2,8 +2,9 @@
 
     python -m scripts.fuzz_scheduler --steps 20000 [--seed 0] [--layout dense|hybrid|all]
 
-Compared: tokens per request and their order, admissions with their cached tokens, preempted and finished ids, free blocks
-after the decision, and every so often the ids of all free blocks in eviction order. Needs vllm. Exit code 1 on a difference.
+Compared: tokens per request and their order, admissions with their cached tokens, preempted and finished ids, free
+blocks after the decision, and every so often the ids of all free blocks in eviction order. Needs vllm. Exit code 1 on
+a difference.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ def random_case(rng: random.Random, layout_name: str) -> Case:
     is_hybrid = layout_name == "hybrid"
     block_size = rng.choice([16, 16, 32, 48, 784] if is_hybrid else [16])
     scale = block_size / 16
-    groups = (ATTENTION,)
+    groups: tuple[GroupKind, ...] = (ATTENTION,)
     if is_hybrid:
         groups = rng.choice([(STATE, STATE, STATE, ATTENTION), (ATTENTION, STATE, STATE, STATE), (STATE, ATTENTION)])
     num_blocks = rng.choice([36, 60, 120, 400]) + (20 if is_hybrid else 0)

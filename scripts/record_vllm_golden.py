@@ -2,8 +2,8 @@
 
     python -m scripts.record_vllm_golden            (in an environment with vllm; writes tests/golden/vllm_*.json.gz)
 
-The workloads are chosen for pressure: chunked prefills, preemptions and resumptions, evictions, rewritten contexts, shared
-prefixes. A file holds recipes and step records, no token ids. Review the diff when a file changes.
+The workloads are chosen for pressure: chunked prefills, preemptions and resumptions, evictions, rewritten contexts,
+shared prefixes. A file holds recipes and step records, no token ids. Review the diff when a file changes.
 """
 
 from __future__ import annotations
@@ -30,12 +30,18 @@ def cases() -> dict[str, tuple[Case, int, int]]:
     return {
         "dense_pressure": (Case(small, CacheLayout(200, 16), 12, 120, 200, 100, 0.2, 0.001), 1, 6000),
         "dense_chunks": (Case(chunky, CacheLayout(110, 16), 8, 150, 60, 200, 0.4, 0.0), 2, 4000),
-        "dense_uncached": (Case(small, CacheLayout(130, 16, (ATTENTION,), False), 12, 120, 200, 100, 0.2, 0.0), 3, 2000),
+        "dense_uncached": (
+            Case(small, CacheLayout(130, 16, (ATTENTION,), False), 12, 120, 200, 100, 0.2, 0.0),
+            3,
+            2000,
+        ),
         "hybrid_pressure": (Case(small, CacheLayout(200, 16, _QWEN_GROUPS), 12, 120, 200, 100, 0.3, 0.001), 4, 6000),
         "hybrid_784": (Case(large, CacheLayout(75, 784, _QWEN_GROUPS), 10, 1500, 900, 6000, 0.3, 0.0), 5, 8000),
         "hybrid_784_roomy": (Case(large, CacheLayout(400, 784, _QWEN_GROUPS), 8, 1500, 200, 6000, 0.2, 0.0), 7, 4000),
         "hybrid_dense_states": (
-            Case(small, CacheLayout(150, 16, (ATTENTION, STATE, STATE, STATE), True, None), 10, 120, 120, 100, 0.3, 0.0),
+            Case(
+                small, CacheLayout(150, 16, (ATTENTION, STATE, STATE, STATE), True, None), 10, 120, 120, 100, 0.3, 0.0
+            ),
             6,
             2500,
         ),

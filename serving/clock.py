@@ -17,7 +17,6 @@ from typing import Any, TypeVar
 
 from serving.errors import ForeignWakeUp
 
-
 T = TypeVar("T")
 
 
@@ -74,7 +73,9 @@ class _VirtualSelector(selectors.BaseSelector):
         ready = self._real.select(0)
         if ready:
             self.num_outside += 1  # the attempt is over: let the loop's own clean-up run on real time
-            raise ForeignWakeUp("something outside the virtual clock woke the loop; wrap the await in `async with clock.outside()`")
+            raise ForeignWakeUp(
+                "something outside the virtual clock woke the loop; wrap the await in `async with clock.outside()`"
+            )
         if timeout is None:
             self.num_outside += 1
             raise RuntimeError("virtual time stands still: every task waits and no timer is set (a deadlock)")

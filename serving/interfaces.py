@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Protocol
 
-from serving.calls import CallRequest, CallResult, Prompt, Message, ReplicaSample, ReplicaView, RouteDecision, TokenIds
+from serving.calls import CallRequest, CallResult, Message, Prompt, ReplicaSample, ReplicaView, RouteDecision, TokenIds
 
 
 class Clock(Protocol):

@@ -25,7 +25,9 @@ _BLOCKS: Final = {
 _ANY_BLOCK = re.compile(r"```[\w+-]*[ \t]*\n.*?(?:```|\Z)", re.S)
 
 _SUBMIT = re.compile("|".join(SUBMIT_MARKERS) + r"|^\s*submit\s*$")
-_WRITE = re.compile(r"(?:cat|tee)\b[^\n|]*<<|<<-?\s*['\"]?\w+['\"]?[^\n]*>\s*\S|(?:echo|printf)\b.*[^2&]>\s*[^&\s]|^\s*create\s")
+_WRITE = re.compile(
+    r"(?:cat|tee)\b[^\n|]*<<|<<-?\s*['\"]?\w+['\"]?[^\n]*>\s*\S|(?:echo|printf)\b.*[^2&]>\s*[^&\s]|^\s*create\s"
+)
 _EDIT = re.compile(
     r"\bsed\s+(?:-\w+\s+)*-i|\bpatch\b\s+-|\bgit\s+(?:apply|checkout|stash|restore|revert|reset)\b|\bperl\s+-\w*i"
     r"|^\s*(?:edit|str_replace_editor|insert)\s|\b(?:mv|cp|rm)\s"
@@ -34,8 +36,14 @@ _RUN = re.compile(
     r"\b(?:python3?|pytest|tox|make|npm|npx|node|cargo|go\s+(?:test|run|build)|mvn|gradle|pip3?|conda|ruby|bundle|"
     r"sh|bash|java|javac|gcc|unittest|nosetests|ctest|apt(?:-get)?)\b(?!\.)|\./\S+"
 )
-_READ = re.compile(r"^(?:cd\s+\S+\s*(?:&&|;)\s*)?\s*(?:cat|nl|sed\s+-n|head|tail|less|more|bat|open|goto|scroll_down|scroll_up|awk\s+'?NR)\b")
-_SEARCH = re.compile(r"\b(?:grep|rg|ag|find|ls|tree|git\s+(?:log|show|diff|status|blame|grep)|which|wc|locate|find_file|search_dir|search_file|pwd)\b")
+_READ = re.compile(
+    r"^(?:cd\s+\S+\s*(?:&&|;)\s*)?\s*"
+    r"(?:cat|nl|sed\s+-n|head|tail|less|more|bat|open|goto|scroll_down|scroll_up|awk\s+'?NR)\b"
+)
+_SEARCH = re.compile(
+    r"\b(?:grep|rg|ag|find|ls|tree|git\s+(?:log|show|diff|status|blame|grep)|which|wc|locate|"
+    r"find_file|search_dir|search_file|pwd)\b"
+)
 
 
 def fenced_commands(text: str, fence: str = "bash") -> tuple[str, ...]:

@@ -1,7 +1,7 @@
 """Auxiliary calls of one session: the only way a renderer reaches a model (architecture, section 3).
 
-Where replies are pinned (replay, simulation) no model answers: the call is made with a seeded text of the declared length,
-costs its tokens and time on the replica like any other, and its row says `aux_source = seeded`.
+Where replies are pinned (replay, simulation) no model answers: the call is made with a seeded text of the declared
+length, costs its tokens and time on the replica like any other, and its row says `aux_source = seeded`.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class SessionAux:
 
     def _stand_in(self, kind: CallKind, num_tokens: int) -> PinnedReply:
         """A seeded text of about `num_tokens` tokens; the engine generates exactly that many."""
-        words = []
+        words: list[str] = []
         count = 0
         while count < num_tokens:
             word = _WORDS[self._streams.integer("aux", kind.value, self.main_step, len(words)) % len(_WORDS)]

@@ -240,7 +240,9 @@ def agent_segment(turn: Turn) -> Segment:
 def observation_messages(turn: Turn, texts: Iterable[str]) -> tuple[Message, ...]:
     """The observation messages of a turn with `texts` in place of what was shown, one per observation."""
     return tuple(
-        Message("user", text) if observation.tool_call_id is None else Message("tool", text, tool_call_id=observation.tool_call_id)
+        Message("user", text)
+        if observation.tool_call_id is None
+        else Message("tool", text, tool_call_id=observation.tool_call_id)
         for observation, text in zip(turn.observations, texts, strict=True)
     )
 

@@ -91,10 +91,14 @@ class Renderer(Protocol):
     """
 
     @property
-    def signals(self) -> SignalRequest | None: ...
+    def signals(self) -> SignalRequest | None:
+        """What it asks of every reply."""
+        ...
 
     @property
-    def is_reversible(self) -> bool: ...
+    def is_reversible(self) -> bool:
+        """Whether removed text can be shown again."""
+        ...
 
     def start(self, *, counter: TokenCounter, budget_tokens: int, path: str) -> None:
         """Give the collaborators once, before anything else; `path` names its memos (`compact.inner`)."""
@@ -140,10 +144,14 @@ class Policy(Protocol):
     """
 
     @property
-    def is_pinned(self) -> bool: ...
+    def is_pinned(self) -> bool:
+        """Whether replies are fixed in advance."""
+        ...
 
     @property
-    def signals_source(self) -> str: ...
+    def signals_source(self) -> str:
+        """Where signals come from."""
+        ...
 
     def start(self, *, task: Task, signals: SignalRequest | None, counter: TokenCounter, streams: Streams) -> None:
         """Begin a session on `task`."""
@@ -276,7 +284,9 @@ class Benchmark(Protocol):
     """
 
     @property
-    def source(self) -> str: ...
+    def source(self) -> str:
+        """Where the tasks come from."""
+        ...
 
     def tasks(self) -> Sequence[Task]:
         """The tasks of this cell, in order.

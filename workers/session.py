@@ -1,8 +1,8 @@
 """One agent session, the same code on simulated replicas, real servers, recordings and live containers.
 
-The loop is ReFold's Algorithm 1 around a harness: render -> route -> generate -> read -> intercept or execute -> append ->
-observe -> record. Everything it needs arrives in `SessionParts` (made for this session) and `SessionWorld` (shared by the
-attempt); it reads no time but the clock's and sends every call as a row to the sink.
+The loop is ReFold's Algorithm 1 around a harness: render -> route -> generate -> read -> intercept or execute ->
+append -> observe -> record. Everything it needs arrives in `SessionParts` (made for this session) and `SessionWorld`
+(shared by the attempt); it reads no time but the clock's and sends every call as a row to the sink.
 """
 
 from __future__ import annotations
@@ -103,7 +103,9 @@ class Session:
             sink=world.sink,
             idle_timeout_s=world.limits.idle_timeout_s,
         )
-        self._aux = SessionAux(self._caller, counter=world.counter, streams=parts.streams, is_pinned=parts.policy.is_pinned)
+        self._aux = SessionAux(
+            self._caller, counter=world.counter, streams=parts.streams, is_pinned=parts.policy.is_pinned
+        )
         self._fate = FateTracker()
         self._own_s = 0.0
         self._tool_result_s: float | None = None
@@ -130,7 +132,7 @@ class Session:
             end = _end_of(exc)
         except DbError as exc:
             end = errors.RecorderLost(str(exc))
-        except Exception as exc:  # the attempt boundary: our own error ends this session and is recorded with its traceback
+        except Exception as exc:  # the boundary: our own error ends the session, with its traceback
             end = errors.Bug(f"{type(exc).__name__}: {exc}")
             detail = traceback.format_exc()
         await self._record(end, started_s=started_s, detail=detail)
@@ -222,7 +224,9 @@ class Session:
             else:
                 observation = answer
                 kind = TurnKind.recall if action.command.lstrip().startswith("recall") else TurnKind.restore
-            self._record_execution(action, observation, step=step, started_s=started_s, is_intercepted=answer is not None)
+            self._record_execution(
+                action, observation, step=step, started_s=started_s, is_intercepted=answer is not None
+            )
             observations.append(observation)
         return tuple(observations), kind
 

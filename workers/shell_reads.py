@@ -14,7 +14,11 @@ from functools import lru_cache
 from posixpath import isabs, join, normpath
 
 _HEREDOC = re.compile(r"<<-?\s*(['\"]?)(\w+)\1([^\n]*)\n(?:.*?\n)??\s*\2(?=\n|$)", re.S)
-_TOKEN = re.compile(r"""(?P<break>&&|\|\||;|\n|&(?!>))|(?P<pipe>\|)|(?P<out>\d?&?>>?(?:&\d)?)|(?P<word>(?:'[^']*'|"(?:\\.|[^"\\])*"|\\.|[^\s'"|;&<>\\])+)|(?P<in><)""", re.S)
+_TOKEN = re.compile(
+    r"""(?P<break>&&|\|\||;|\n|&(?!>))|(?P<pipe>\|)|(?P<out>\d?&?>>?(?:&\d)?)|(?P<in><)|"""
+    r"""(?P<word>(?:'[^']*'|"(?:\\.|[^"\\])*"|\\.|[^\s'"|;&<>\\])+)""",
+    re.S,
+)
 _UNQUOTE = re.compile(r"""'([^']*)'|"((?:\\.|[^"\\])*)"|\\(.)""", re.S)
 _HAS_READER = re.compile(r"\b(?:cat|nl|sed|head|tail|awk|less|more|bat|open)\b")
 _SED_RANGE = re.compile(r"^(\d+)(?:,(\d+|\$|\+\d+))?p;?(?:\d+q)?$")
@@ -22,6 +26,7 @@ _AWK_RANGE = re.compile(r"NR\s*>=?\s*(\d+)\s*&&\s*NR\s*<=?\s*(\d+)")
 _AWK_LINE = re.compile(r"^\s*NR\s*==\s*(\d+)\s*(?:,\s*NR\s*==\s*(\d+))?")
 _WHOLE = {"cat", "nl", "less", "more", "bat", "tail", "col", "fold", "expand"}
 _FLAGS_WITH_VALUE = {"-n", "-c", "-v", "-w", "-s", "-b", "-e", "-f"}
+LineRange = tuple[int | None, int | None]  # first and last line, 1-based; None is open-ended
 DEFAULT_LINES = 10  # what head and tail show without a count
 OPEN_WINDOW = 100  # lines of SWE-agent's file viewer (its default WINDOW)
 
@@ -127,7 +132,7 @@ def _pipeline_reads(pipeline: list[list[str]], cwd: str) -> list[Read]:
     return [Read(resolve(path, cwd), first, last) for path in paths]
 
 
-def _inside(outer: tuple[int | None, int | None], inner: tuple[int | None, int | None]) -> tuple[int | None, int | None]:
+def _inside(outer: LineRange, inner: LineRange) -> LineRange:
     """Lines `inner` of the text that shows lines `outer`."""
     start = 1 if outer[0] is None else outer[0]
     first = outer[0] if inner[0] is None else start + inner[0] - 1
@@ -137,7 +142,7 @@ def _inside(outer: tuple[int | None, int | None], inner: tuple[int | None, int |
     return first, last
 
 
-def _program_range(words: list[str]) -> tuple[list[str], tuple[int | None, int | None]] | None:
+def _program_range(words: list[str]) -> tuple[list[str], LineRange] | None:
     """(files, line range) of one program, or None when it shows no file."""
     program, arguments = words[0].rsplit("/", 1)[-1], words[1:]
     if "2>" in arguments:
@@ -172,7 +177,7 @@ def _files(arguments: list[str], *, values: bool) -> list[str]:
     return files
 
 
-def _head(arguments: list[str]) -> tuple[list[str], tuple[int | None, int | None]]:
+def _head(arguments: list[str]) -> tuple[list[str], LineRange]:
     count, files, rest = DEFAULT_LINES, list[str](), iter(arguments)
     for argument in rest:
         if argument == "-n":
@@ -188,7 +193,7 @@ def _count(text: str, default: int) -> int:
     return int(text) if text.isdigit() else default
 
 
-def _sed(arguments: list[str]) -> tuple[list[str], tuple[int | None, int | None]] | None:
+def _sed(arguments: list[str]) -> tuple[list[str], LineRange] | None:
     """`sed -n '3,9p' file`; any other sed script shows what cannot be known (None)."""
     if "-n" not in arguments:
         return None
@@ -204,7 +209,7 @@ def _sed(arguments: list[str]) -> tuple[list[str], tuple[int | None, int | None]
     return rest[1:], (first, first + int(end[1:]) if end[0] == "+" else int(end))
 
 
-def _awk(arguments: list[str]) -> tuple[list[str], tuple[int | None, int | None]] | None:
+def _awk(arguments: list[str]) -> tuple[list[str], LineRange] | None:
     if not arguments:
         return None
     match = _AWK_RANGE.search(arguments[0])

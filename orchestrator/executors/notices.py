@@ -1,7 +1,7 @@
 """Ray's notices (a worker died, a node is gone), kept off stdout so that it holds only our lines.
 
-Ray prints them from a thread of the driver through one dispatcher; its printing handler is replaced by ours. They become
-`event` rows of the attempt in flight.
+Ray prints them from a thread of the driver, whatever `log_to_driver` says; its printing function is replaced by ours. They
+become `event` rows of the attempt in flight.
 """
 
 from __future__ import annotations
@@ -9,10 +9,8 @@ from __future__ import annotations
 import threading
 from typing import Any
 
-from ray._private.ray_logging import global_worker_stdstream_dispatcher
+from ray._private import worker as ray_worker
 
-_RAY_HANDLER = "ray_print_logs"
-_OUR_HANDLER = "convoy_notices"
 _MAX_CHARS = 2_000
 
 
@@ -24,10 +22,8 @@ class Notices:
         self._texts: list[str] = []
 
     def install(self) -> None:
-        """Take Ray's place at the dispatcher; call after every `ray.init`."""
-        global_worker_stdstream_dispatcher.remove_handler(_RAY_HANDLER)
-        global_worker_stdstream_dispatcher.remove_handler(_OUR_HANDLER)
-        global_worker_stdstream_dispatcher.add_handler(_OUR_HANDLER, self._take)
+        """Take the place of Ray's printing function; the listening thread looks it up at every message."""
+        ray_worker.print_to_stdstream = self._take
 
     def take(self) -> tuple[str, ...]:
         """The notices since the last call."""
@@ -39,7 +35,7 @@ class Notices:
         """Whether a notice waits."""
         return bool(self._texts)
 
-    def _take(self, data: dict[str, Any]) -> None:
+    def _take(self, data: dict[str, Any], ignore_prefix: bool = False) -> None:
         text = "\n".join(data.get("lines", ())).strip()[:_MAX_CHARS]
         if text:
             with self._lock:

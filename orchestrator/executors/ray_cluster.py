@@ -42,6 +42,7 @@ def start_or_join(address: str, *, num_cpus: int | None = None, with_dashboard: 
         }
     else:
         options |= {"address": address, "runtime_env": {"py_modules": _package_folders()}}
+    NOTICES.install()
     try:
         ray.init(**options)
     except ConnectionError as exc:
@@ -55,8 +56,6 @@ def start_or_join(address: str, *, num_cpus: int | None = None, with_dashboard: 
         ) from exc
     except (RuntimeError, ValueError, OSError) as exc:
         raise ClusterError(f"cluster={address}: Ray did not start: {_one_line(exc)}") from exc
-    NOTICES.install()
-
 
 def stop() -> None:
     """Leave the cluster; a local one ends with all its processes."""

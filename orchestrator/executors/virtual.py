@@ -27,7 +27,8 @@ def _run_in_task(plan: AttemptPlan, driver_host: str) -> AttemptOutcome:
         return AttemptOutcome(
             plan.attempt_id,
             "ConfigurationError",
-            f"the SQLite file lies on {driver_host} and this task runs on {ray_cluster.driver_host()}: use db=postgresql on a cluster",
+            f"the SQLite file lies on {driver_host} and this task runs on {ray_cluster.driver_host()}: "
+            "use db=postgresql on a cluster",
         )
     try:
         store = Store.open(plan.db_url)

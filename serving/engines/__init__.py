@@ -1,1 +1,1 @@
-"""Engines: one file per way of getting tokens, each behind `serving.interfaces.Replica` (or a comparison's interface)."""
+"""Engines: one file per way of getting tokens, each behind `serving.interfaces.Replica` (the oracle: a trace)."""

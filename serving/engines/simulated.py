@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 
@@ -23,8 +23,6 @@ from serving.sim.engine import Finished, SimulatedCore
 from serving.sim.kv_cache import CacheLayout
 from serving.sim.scheduler import SchedulerLimits
 from serving.sim.step_time import Hardware, ModelShape, Roofline, num_kv_blocks
-
-REVISION = 1
 
 
 class EngineSettingError(ServingError):
@@ -72,6 +70,8 @@ class SimulatedEngine:
         sample_interval_s: seconds between load samples (does not change results).
         max_jump_steps: longest stretch computed at once, 1 = step by step (does not change results).
     """
+
+    REVISION: ClassVar[int] = 1
 
     gpu_memory_utilization: float = 0.92
     reserved_gpu_bytes: int = 2_500_000_000
@@ -177,7 +177,9 @@ class SimulatedReplica:
         if self._is_closed:
             raise ReplicaLost(f"replica {self.replica_id} is closed")
         if call.pinned is None:
-            raise ReplicaRejected(f"call {call.call_id}: a simulated engine needs a pinned reply (policy replay or scripted)")
+            raise ReplicaRejected(
+                f"call {call.call_id}: a simulated engine needs a pinned reply (policy replay or scripted)"
+            )
         limit = self.core.scheduler.limits.max_model_len
         if call.prompt.num_tokens >= limit:
             raise ContextOverflow(f"prompt of {call.prompt.num_tokens} tokens, max_model_len is {limit}")

@@ -1,8 +1,8 @@
 """The oracle: vLLM's own scheduler and KV-cache manager, driven without a model, a GPU or a server.
 
 For the equality tests of `serving.sim` (fuzz, golden traces): the same requests, step by step, through
-`vllm.v1.core.sched.scheduler.Scheduler` with a runner that returns made-up tokens. vLLM is imported inside functions, so
-that this module can be imported where vllm is absent. The classes used are private to vLLM: pin its version.
+`vllm.v1.core.sched.scheduler.Scheduler` with a runner that returns made-up tokens. vLLM is imported inside functions,
+so that this module can be imported where vllm is absent. The classes used are private to vLLM: pin its version.
 Source: vLLM 0.32.0; the construction follows its own `tests/v1/core/utils.py`.
 """
 
@@ -105,7 +105,9 @@ class VllmScheduler:
         index = {request_id: position for position, request_id in enumerate(ids)}
         answer = ModelRunnerOutput(req_ids=ids, req_id_to_index=index, sampled_token_ids=tokens)
         outputs = self.scheduler.update_from_output(output, answer)
-        finished = [item.request_id for per in outputs.values() for item in per.outputs if item.finish_reason is not None]
+        finished = [
+            item.request_id for per in outputs.values() for item in per.outputs if item.finish_reason is not None
+        ]
         preempted = frozenset(output.preempted_req_ids or ())
         return StepRecord(scheduled, admitted, preempted, tuple(finished), num_free)
 

@@ -54,7 +54,9 @@ class ChainInterner:
         self._ids: dict[int, int] = {}
         self._sessions: OrderedDict[str, _Previous] = OrderedDict()
 
-    def chain(self, session_id: str, prompt: TokenIds, completion: TokenIds | None, num_completion_tokens: int) -> Chain:
+    def chain(
+        self, session_id: str, prompt: TokenIds, completion: TokenIds | None, num_completion_tokens: int
+    ) -> Chain:
         """Intern one call.
 
         Args:

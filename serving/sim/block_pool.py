@@ -4,8 +4,8 @@ For `serving.sim.kv_cache`. Block 0 is the null block and is never handed out. A
 (chain id times the number of groups plus the group, see `kv_cache`).
 
 vLLM keeps a doubly linked list; here the same order is kept without one, so that whole prompts are moved in numpy:
-hashed blocks wait in a queue (least recently freed first) whose entries are dropped lazily when a hit takes the block out
-of the middle, and un-hashed blocks wait on a stack in front of that queue.
+hashed blocks wait in a queue (least recently freed first) whose entries are dropped lazily when a hit takes the block
+out of the middle, and un-hashed blocks wait on a stack in front of that queue.
 
 Invariants: a block is in use (reference count >= 1) or free, never both; `num_free` + blocks in use = num_blocks - 1;
 a free hashed block is found by its key until the moment it is handed out again.
@@ -42,7 +42,7 @@ class BlockPool:
         self._key_of: CacheKeys = np.full(num_blocks, -1, dtype=np.int64)
         # block -> its index in `_queue`, -1 when it left the queue from the middle
         self._place: npt.NDArray[np.int64] = np.full(num_blocks, -1, dtype=np.int64)
-        self._queue: BlockIds = np.zeros(4 * num_blocks + 4096, dtype=np.int32)
+        self._queue: BlockIds = np.zeros(4 * num_blocks + 64, dtype=np.int32)
         self._queue[: num_blocks - 1] = np.arange(1, num_blocks)
         self._place[1:] = np.arange(num_blocks - 1)
         self._head = 0
@@ -257,7 +257,8 @@ class BlockPool:
         """Ids of the free blocks in eviction order (for comparison with the real peer)."""
         window = self._queue[self._head : self._tail]
         live = window[self._place[window] == np.arange(self._head, self._tail)]
-        return self._stack[::-1] + live.tolist()
+        queued: list[int] = live.tolist()
+        return self._stack[::-1] + queued
 
     def reset(self) -> bool:
         """Forget every cached block; refused (False) while any block is in use."""

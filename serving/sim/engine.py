@@ -1,8 +1,8 @@
 """One simulated engine in its own time: requests in, finished calls and samples out. No asyncio, no clock.
 
 For `serving.engines.simulated` and the benchmarks. Time is passed in: `begin(t)` decides what happens from `t` on and
-says when it ends, `complete()` makes it happen. What is decided at `t` sees every request submitted before that call, so
-an arrival waits for the next step boundary, as in vLLM's engine loop.
+says when it ends, `complete()` makes it happen. What is decided at `t` sees every request submitted before that call,
+so an arrival waits for the next step boundary, as in vLLM's engine loop.
 
 With `max_jump_steps` > 1 stretches without a decision are planned as a whole (see `stretch`); results are equal to
 stepping in every field.
@@ -18,7 +18,7 @@ from serving.calls import ReplicaSample
 from serving.sim.block_hash import ChainInterner, TokenIds
 from serving.sim.kv_cache import CacheLayout
 from serving.sim.scheduler import Scheduler, SchedulerLimits, Step
-from serving.sim.sequence import Sequence, Status
+from serving.sim.sequence import Sequence
 from serving.sim.step_time import StepTimeModel
 from serving.sim.stretch import Stretch, plan_stretch
 
@@ -191,7 +191,7 @@ class SimulatedCore:
         return expired
 
     def _pop_deadline(self, before_s: float) -> tuple[float, int, str] | None:
-        """Take out the earliest true deadline before `before_s`; entries are lower bounds, corrected when they come up."""
+        """Take out the earliest true deadline before `before_s`; entries are lower bounds, corrected on the way."""
         heap, found = self._deadlines, None
         decoding: list[tuple[float, int, str]] = []
         while heap and heap[0][0] < before_s:
@@ -305,8 +305,10 @@ class SimulatedCore:
         one = self._open.pop(sequence.request_id, None)
         if one is None:
             return None  # aborted while its last step was under way
-        assert sequence.first_scheduled_s is not None and sequence.num_cached_tokens is not None
-        assert sequence.first_token_s is not None and sequence.last_token_s is not None
+        assert sequence.first_scheduled_s is not None
+        assert sequence.num_cached_tokens is not None
+        assert sequence.first_token_s is not None
+        assert sequence.last_token_s is not None
         num_completion_tokens = sequence.num_tokens - sequence.num_prompt_tokens
         return Finished(
             request_id=sequence.request_id,

@@ -4,9 +4,9 @@ For `serving.sim.scheduler`. Both answer three questions, step by step as vLLM d
 (`find_hit`), can these tokens get their slots (`allocate`), and who gets the blocks back (`release`).
 
 `DenseCache`: one group, every full block is cached. `HybridCache`: one attention group and several state groups
-(GatedDeltaNet and the like) in one pool, vLLM's "align" mode: a state exists only at chunk ends, is kept in the prefix
-cache only at the prompt's replay boundary and at junctions of shared prefixes, and a hit needs attention blocks *and* the
-states of every group at its end.
+(GatedDeltaNet and the like) in one pool, vLLM's "align" mode: a state exists only at chunk ends, is kept in the
+prefix cache only at the prompt's replay boundary and at junctions of shared prefixes, and a hit needs attention
+blocks *and* the states of every group at its end.
 
 Source: vLLM 0.32.0, `vllm/v1/core/{kv_cache_manager,kv_cache_coordinator,single_type_kv_cache_manager}.py`.
 """
@@ -40,8 +40,8 @@ class CacheLayout:
         block_size: tokens per block, the same for every group.
         groups: in vLLM's order, that is of the first layer of each kind; exactly one is attention.
         enable_prefix_caching: False: nothing is ever hit.
-        retention_interval: which states stay cached: 0 only replay boundaries and junctions, a multiple of block_size one
-            per so many tokens as well, None all that exist.
+        retention_interval: which states stay cached: 0 only replay boundaries and junctions, a multiple of block_size
+            one per so many tokens as well, None all that exist.
     """
 
     num_blocks: int

@@ -1,8 +1,8 @@
 """vLLM's V1 scheduling decisions, without vLLM: who computes how many tokens in the next step.
 
-For `serving.sim.engine` and the equality tests. There are no prefill and decode phases: every sequence catches up with
-its `num_tokens`. Running sequences come first, in order; the last one is preempted when blocks run out; waiting ones are
-admitted first come, first served, only while budget is left and only if nothing was preempted in this step.
+For `serving.sim.engine` and the equality tests. There are no prefill and decode phases: every sequence catches up
+with its `num_tokens`. Running sequences come first, in order; the last one is preempted when blocks run out; waiting
+ones are admitted first come, first served, only while budget is left and only if nothing was preempted in this step.
 
 Synchronous scheduling (no extra step in flight), no speculative decoding, FCFS.
 Source: vLLM 0.32.0, `Scheduler.schedule`, `_preempt_request`, `_update_after_schedule`, `update_from_output` and
@@ -47,8 +47,8 @@ class SchedulerLimits:
 class Step:
     """What one step computes.
 
-    sequences[i] computes counts[i] tokens. emitting: sequences that get a token at the
-    step's end. admitted: taken from the queue in this step. preempted: thrown out, in order. batch: for the step's time.
+    sequences[i] computes counts[i] tokens. emitting: sequences that get a token at the step's end. admitted: taken
+    from the queue in this step. preempted: thrown out, in order. batch: for the step's time.
     """
 
     sequences: list[Sequence]

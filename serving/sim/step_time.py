@@ -86,7 +86,11 @@ class ModelShape:
         prices = (self.usd_per_mtok_uncached, self.usd_per_mtok_cached, self.usd_per_mtok_completion)
         if any(price is None for price in prices):
             return None
-        return {name: price for name, price in zip(("uncached", "cached", "completion"), prices, strict=True) if price is not None}
+        return {
+            name: price
+            for name, price in zip(("uncached", "cached", "completion"), prices, strict=True)
+            if price is not None
+        }
 
     def cache_sizes(self) -> dict[str, int]:
         """kappa and s of the whole model (ReFold A.3): KV bytes per token, state bytes per sequence, all GPUs."""

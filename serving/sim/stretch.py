@@ -1,9 +1,9 @@
 """Stretches of steps without a decision: planned as a whole, cut at a step boundary, applied at once.
 
-For `serving.sim.engine`. A stretch is a run of steps in which the same sequences compute the same number of tokens: all
-decode one token each, and (dense models) at most one prefill takes the whole rest of the budget. Nobody can be admitted,
-preempted or finished before its last step. Applying j steps of it leaves exactly the state of j single steps (times
-included: they are added up in the same order), which the tests check against stepping.
+For `serving.sim.engine`. A stretch is a run of steps in which the same sequences compute the same number of tokens:
+all decode one token each, and (dense models) at most one prefill takes the whole rest of the budget. Nobody can be
+admitted, preempted or finished before its last step. Applying j steps of it leaves exactly the state of j single
+steps (times included: they are added up in the same order), which the tests check against stepping.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from serving.sim.step_time import StepBatch, StepTimeModel
 
 class _Member(NamedTuple):
     sequence: Sequence
-    count: int
+    chunk: int
     start: int
 
 
@@ -35,7 +35,7 @@ class Stretch:
         self._scheduler = scheduler
         self._members = members
         self._events: list[tuple[int, int]] = []
-        for position, member in enumerate(members):
+        for position in range(len(members)):
             self._push(position, 1)
 
     def cut(self, at_s: float) -> float:
@@ -53,12 +53,12 @@ class Stretch:
 
     def is_decoding(self, sequence: Sequence) -> bool:
         """Whether this sequence gets a token with every step."""
-        return any(one.sequence is sequence and one.count == 1 for one in self._members)
+        return any(one.sequence is sequence and one.chunk == 1 for one in self._members)
 
     def _push(self, position: int, after: int) -> None:
         """Queue the first step >= `after` in which this member needs block work."""
         member = self._members[position]
-        number = max(after, (member.sequence.fast_until - member.start) // member.count + 1)
+        number = max(after, (member.sequence.fast_until - member.start) // member.chunk + 1)
         if number <= len(self.ends_s):
             heapq.heappush(self._events, (number, position))
 
@@ -130,9 +130,7 @@ def plan_stretch(scheduler: Scheduler, step_time: StepTimeModel, start_s: float,
     return Stretch(scheduler, members, _ends(step_time, members, prefill, start_s, num_steps))
 
 
-def _steps_with_blocks(
-    scheduler: Scheduler, members: list[_Member], num_steps: int, *, is_queue_waiting: bool
-) -> int:
+def _steps_with_blocks(scheduler: Scheduler, members: list[_Member], num_steps: int, *, is_queue_waiting: bool) -> int:
     """How many steps are sure to get their blocks without changing who could be admitted."""
     cache = scheduler.cache
     is_hybrid = isinstance(cache, HybridCache)
@@ -158,7 +156,7 @@ def _ends(
     context = sum(start for _, count, start in members if count == 1)
     ends: list[float] = []
     now_s = start_s
-    position, chunk = (prefill.start, prefill.count) if prefill else (0, 0)
+    position, chunk = (prefill.start, prefill.chunk) if prefill else (0, 0)
     num_prefills = 1 if prefill else 0
     pairs = 0
     for _ in range(num_steps):

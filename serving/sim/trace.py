@@ -1,7 +1,7 @@
 """Workloads and step records that two schedulers can be compared on.
 
-For the fuzz script, the golden traces of the real scheduler and their replay in the unit tests. A workload is written as
-recipes (keep so many tokens of an earlier call, add so many new ones), so that a trace file holds no token ids.
+For the fuzz script, the golden traces of the real scheduler and their replay in the unit tests. A workload is written
+as recipes (keep so many tokens of an earlier call, add so many new ones), so that a trace file holds no token ids.
 """
 
 from __future__ import annotations

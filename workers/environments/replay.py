@@ -10,8 +10,16 @@ from dataclasses import dataclass
 from typing import ClassVar, Final
 
 from serving.interfaces import Clock
-from workers.errors import ConfigurationError, ContextExhausted, FormatLoop, SessionEnd, StepLimit, Submitted, TokenLimit
-from workers.errors import WallLimit
+from workers.errors import (
+    ConfigurationError,
+    ContextExhausted,
+    FormatLoop,
+    SessionEnd,
+    StepLimit,
+    Submitted,
+    TokenLimit,
+    WallLimit,
+)
 from workers.history import Action, Observation
 from workers.interfaces import Environment, Harness, RecordedRun, Task
 

@@ -20,7 +20,7 @@ class SessionState(Generic[StateT]):
 
     @property
     def _session(self) -> StateT:
-        state = getattr(self, "_state", None)
+        state: StateT | None = getattr(self, "_state", None)
         if state is None:
             raise RuntimeError(f"{type(self).__name__} is used before start()")
         return state

@@ -16,7 +16,7 @@ from serving.interfaces import TokenCounter
 from workers.environments.replay import recorded_end
 from workers.errors import ConfigurationError
 from workers.history import History, Rendered
-from workers.interfaces import Proposal, RecordedRun, RecordedStep, Reply, SignalRequest, Streams, Task
+from workers.interfaces import Proposal, RecordedRun, Reply, SignalRequest, Streams, Task
 from workers.policies.hindsight import signal_lines, stale_labels
 from workers.policies.pinned import SessionState
 
@@ -92,11 +92,16 @@ class Replay(SessionState[ReplaySession]):
         """Begin the replay of `task`.
 
         Raises:
-            ConfigurationError: the task has no recorded run, or a recorded reply is over the limit.
+            ConfigurationError: the task has no recorded run, a run without text meets a renderer that asks for
+                signals, or a recorded reply is over the limit.
         """
         if task.run is None:
             raise ConfigurationError(
                 f"policy=replay: task {task.task_id} has no recorded run; use benchmark=recorded or synthetic"
+            )
+        if signals is not None and not task.run.has_text:
+            raise ConfigurationError(
+                f"task {task.task_id} comes from a length-only trace without text: only renderer=base can show it"
             )
         self._check_lengths(task.task_id, task.run)
         asked = signals is not None and signals.kind == "stale"
@@ -112,14 +117,12 @@ class Replay(SessionState[ReplaySession]):
             SessionEnd: the recording is over (its last reply had no command that could end it).
         """
         session = self._session
-        turn = len(history) + 1
-        if turn > len(session.run.steps):
+        if len(history) == len(session.run.steps):
             raise recorded_end(session.run)
-        step = session.run.steps[turn - 1]
-        message, num_added = self._message(session, step, turn)
-        counter = session.counter
-        ids = counter.reply_ids(message)
-        recorded = step.num_completion_tokens
+        message, added_lines = self._reply(len(history) + 1)
+        num_added = session.counter.count_text(added_lines) if added_lines else 0
+        ids = session.counter.reply_ids(message)
+        recorded = session.run.steps[len(history)].num_completion_tokens
         # Recorded counts are the provider's; with another tokenizer the text may be longer than what was generated.
         num_tokens = len(ids) if recorded is None else recorded + num_added
         pinned_ids = ids[:num_tokens] if self.generated is GeneratedIds.recorded else None
@@ -127,17 +130,22 @@ class Replay(SessionState[ReplaySession]):
         return Proposal(max_completion_tokens=limit, pinned=PinnedReply(message, max(1, num_tokens), pinned_ids))
 
     def interpret(self, history: History, result: CallResult) -> Reply:
-        """The recorded commands of this reply, or the recorded error text when it had none."""
+        """The recorded commands of this reply, or the recorded error text when it had none.
+
+        The pinned message enters the history, whatever text a real server generated in its place.
+        """
         step = self._session.run.steps[len(history)]
         error = None if step.actions else "\n".join(observation.shown for observation in step.observations)
-        return Reply(result.message, step.actions, error)
+        return Reply(self._reply(len(history) + 1)[0], step.actions, error)
 
-    def _message(self, session: ReplaySession, step: RecordedStep, turn: int) -> tuple[Message, int]:
-        """The reply as it enters the history, and the number of tokens that the added lines cost."""
+    def _reply(self, turn: int) -> tuple[Message, str]:
+        """The reply of `turn` (1-based) as it enters the history, and the lines that were added to it."""
+        session = self._session
+        step = session.run.steps[turn - 1]
         if session.labels is None:
-            return step.assistant, 0
+            return step.assistant, ""
         lines = signal_lines(step, session.labels.get(turn, ()))
-        return replace(step.assistant, content=lines + step.assistant.content), session.counter.count_text(lines)
+        return replace(step.assistant, content=lines + step.assistant.content), lines
 
     def _check_lengths(self, task_id: str, run: RecordedRun) -> None:
         for index, step in enumerate(run.steps, start=1):

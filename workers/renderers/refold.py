@@ -79,6 +79,11 @@ class Refold(Session["RefoldCache"]):
         for name in ("k", "min_span_lines", "min_span_chars", "exempt_min_chars"):
             if getattr(self, name) < 1:
                 raise ConfigurationError(f"renderer refold: {name}={getattr(self, name)}; give at least 1")
+        for name, choices in (("exempt_on", ExemptOn), ("note_role", NoteRole)):
+            given = str(getattr(self, name))
+            if given not in list(choices):
+                raise ConfigurationError(f"renderer refold: {name}={given}; give one of {', '.join(choices)}")
+            object.__setattr__(self, name, choices(given))
 
     @property
     def signals(self) -> SignalRequest | None:

@@ -42,9 +42,11 @@ def test_table_concurrency(filled: str, capsys: pytest.CaptureFixture[str]) -> N
     code, out, err = run(capsys, "table", "concurrency", "--db", filled, "--format", "markdown")
     assert (code, err) == (0, "")
     # by hand: 1,100 tokens -> 550 (-50 %); 450 USD/M = 0.045 cents -> 0.0225; hit 80 % both; 60 s = 1 min
-    assert "| qwen3.6-27b | full | 2 | base | - | 1 | 0.0 | 1.0 | 0.00 | 90% | 0.50 | 80.0% | 3 | 0 | 0 | 2.0 |" in out
     assert (
-        "| qwen3.6-27b | full | 2 | refold | - | 1 (-50%) | 0.0 (-50%) | 1.0 (0%) | 0.00 | 90% (0 pp) | 0.50 (0%)"
+        "| qwen3.6-27b | full | 2 | base | - | 1.10 | 0.04 | 1.0 | 0.00 | 90% | 0.50 | 80.0% | 3 | 0 | 0 | 2.0 |" in out
+    )
+    assert (
+        "| qwen3.6-27b | full | 2 | refold | - | 0.55 (-50%) | 0.02 (-50%) | 1.0 (0%) | 0.00 | 90% (0 pp) | 0.50 (0%)"
         " | 80.0% (0 pp) | 3 (0) | 0 (0) | 0 (0) | 2.0 |"
     ) in out
     assert "| qwen3.6-27b | full | 4 | base | tainted, left out |" in out

@@ -7,6 +7,7 @@ import sqlite3
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -46,6 +47,14 @@ def test_a_reader_cannot_write(location: str) -> None:
     with db.open(location) as reader, pytest.raises(DbReadOnly) as error, begin(reader.engine) as connection:
         connection.exec_driver_sql("DELETE FROM cell")
     one_line(error)
+
+
+def test_a_readers_transaction_sees_one_state(store: Store, location: str, study: Any) -> None:
+    """Two queries of one transaction agree, whatever is committed in between."""
+    with db.open(location) as reader, reader.connection() as connection:
+        before = connection.exec_driver_sql("SELECT count(*) FROM cell").scalar()
+        study.register(store, study.cell())
+        assert connection.exec_driver_sql("SELECT count(*) FROM cell").scalar() == before == 0
 
 
 def test_a_missing_file_says_what_to_do(tmp_path: Path) -> None:

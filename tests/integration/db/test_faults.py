@@ -16,6 +16,7 @@ from sqlalchemy import event
 
 import db
 from db.errors import StorageFull
+from db.sql_recorder import SqlRecorder
 from db.store import Store
 
 RECORD_FOREVER = """
@@ -41,6 +42,15 @@ for index in range(1, 10**9):
 """
 
 
+def flush_failure(recorder: SqlRecorder) -> str | None:
+    """Flush; the message of a StorageFull, if it came to that."""
+    try:
+        recorder.flush()
+    except StorageFull as error:
+        return str(error)
+    return None
+
+
 def fill(store: Store, study: Any) -> int:
     """Record calls until the storage is full; returns how many were acknowledged."""
     cell = study.cell()
@@ -52,10 +62,9 @@ def fill(store: Store, study: Any) -> int:
     for index in range(1, 200_000):
         recorder.record_call(study.call(attempt.attempt_id, call_index=index, error="x" * 500))
         if index % 50 == 0:
-            try:
-                recorder.flush()
-            except StorageFull as error:
-                assert str(error).endswith("the disk is full; free space and run again (committed rows are kept)")
+            failure = flush_failure(recorder)
+            if failure is not None:
+                assert failure.endswith("the disk is full; free space and run again (committed rows are kept)")
                 return acknowledged
             acknowledged = index
     raise AssertionError("the storage never filled up")

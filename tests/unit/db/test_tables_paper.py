@@ -121,7 +121,7 @@ def text(made: PaperTable, capsys: pytest.CaptureFixture[str]) -> str:
         ("compactions", 0.0, 0.0, "0.00"),
         ("compactions", 0.0, 1.5, "1.50 (from 0)"),
         ("in_flight", 47.5, 47.0, "47.0"),
-        ("cost_cents", None, 3.0, "3.0"),
+        ("cost_cents", None, 3.0, "3.00"),
         ("cost_cents", 3.0, None, "-"),
     ],
 )

@@ -82,7 +82,9 @@ def test_command_line_replaces_base_and_reaches_explicit_cells() -> None:
 
 def test_override_that_an_arm_contradicts_is_refused() -> None:
     """renderer=mask would lose against the arms: one line says how to choose."""
-    with pytest.raises(SweepError, match=r"renderer=mask: the sweep's axis 'arm' sets renderer itself; choose with arm="):
+    with pytest.raises(
+        SweepError, match=r"renderer=mask: the sweep's axis 'arm' sets renderer itself; choose with arm="
+    ):
         run(TABLE_2, make("renderer", "mask"))
 
 

@@ -123,7 +123,9 @@ def openai_usage(response: object) -> Usage:
     if not isinstance(usage, dict):
         return Usage()
     details = usage.get("prompt_tokens_details") or {}
-    return Usage(count(usage.get("prompt_tokens")), count(usage.get("completion_tokens")), count(details.get("cached_tokens")))
+    return Usage(
+        count(usage.get("prompt_tokens")), count(usage.get("completion_tokens")), count(details.get("cached_tokens"))
+    )
 
 
 def count(value: object) -> int | None:

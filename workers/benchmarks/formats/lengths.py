@@ -20,20 +20,24 @@ from workers.interfaces import RecordedRun, RecordedStep
 
 FRAME_TOKENS: Final = 4  # what a chat template puts around a message (start, role, line end, end)
 GENERATION_TOKENS: Final = 3  # the generation prompt
+# 256 short English words, one a byte.
 _WORDS: Final = tuple(
-    """the of and to in is you that it he was for on are as with his they at be this have from or one had by word but not
-    what all were we when your can said there use an each which she do how their if will up other about out many then them
-    these so some her would make like him into time has look two more write go see number no way could people my than first
-    water been call who oil its now find long down day did get come made may part over new sound take only little work know
-    place year live me back give most very after thing our just name good man think say great where help through much before
-    line right too mean old any same tell boy follow came want show also around form three small set put end does another
-    well large must big even such because turn here why ask went men read need land home us move try kind hand picture again
-    change off play air away animal house point page letter mother answer found study still learn should world high every
-    near add food between own below country plant last school father keep tree never start city earth eye light thought head
-    under story saw left few while along might close seem next hard open example begin life always those both paper together
-    got group often run until children side feet car mile night walk white sea began grow took river four carry
-    state once book hear stop without second later miss idea enough eat face watch far real almost let above girl""".split()
-)[:256]
+    """
+    the of and to in is you that it he was for on are as with his they at be this have from or one had by word
+    but not what all were we when your can said there use an each which she do how their if will up other about
+    out many then them these so some her would make like him into time has look two more write go see number no
+    way could people my than first water been call who oil its now find long down day did get come made may part
+    over new sound take only little work know place year live me back give most very after thing our just name
+    good man think say great where help through much before line right too mean old any same tell boy follow
+    came want show also around form three small set put end does another well large must big even such because
+    turn here why ask went men read need land home us move try kind hand picture again change off play air away
+    animal house point page letter mother answer found study still learn should world high every near add food
+    between own below country plant last school father keep tree never start city earth eye light thought head
+    under story saw left few while along might close seem next hard open example begin life always those both
+    paper together got group often run until children side feet car mile night walk white sea began grow took
+    river
+    """.split()
+)
 
 
 @dataclass(frozen=True, slots=True)

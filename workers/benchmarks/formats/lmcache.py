@@ -59,5 +59,7 @@ def _grown(inputs: Sequence[str], number: int, session: str) -> str:
     """What call `number`+1 shows that call `number` did not."""
     before, after = inputs[number - 1], inputs[number]
     if not after.startswith(before):
-        raise FormatProblem(f"session {session}: the prompt of call {number + 1} does not continue that of call {number}")
+        raise FormatProblem(
+            f"session {session}: the prompt of call {number + 1} does not continue that of call {number}"
+        )
     return after[len(before) :].removeprefix(_SEPARATOR)

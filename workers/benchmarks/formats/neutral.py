@@ -49,7 +49,9 @@ def _step(step: Mapping[str, Any]) -> RecordedStep:
     actions = (Action(command),) if command.strip() else ()
     block = f"```bash\n{command}\n```" if actions else ""
     return RecordedStep(
-        assistant=Message("assistant", "\n\n".join(filter(None, (thought, block))), text_of(step.get("reasoning")) or None),
+        assistant=Message(
+            "assistant", "\n\n".join(filter(None, (thought, block))), text_of(step.get("reasoning")) or None
+        ),
         actions=actions,
         observations=(framed(text_of(step.get("observation"))),),
         tool_s=seconds(step.get("tool_s")),

@@ -7,6 +7,7 @@ read when there is no history.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -60,8 +61,10 @@ def _read_one(document: Mapping[str, Any], origin: str) -> LoadedRun:
 
 
 def _ids(document: Mapping[str, Any]) -> dict[str, Any]:
-    """The instance id where a replay configuration names it (a string of JSON in most files: then the file name)."""
+    """The instance id, where a replay configuration (an object, or its JSON text) names it."""
     config = document.get("replay_config")
+    if isinstance(config, str):
+        config = json.loads(config)
     problem = config.get("problem_statement") if isinstance(config, dict) else None
     return {"instance_id": problem.get("id")} if isinstance(problem, dict) else {}
 
@@ -73,7 +76,7 @@ def _from_history(
     if not starts:
         raise FormatProblem("no reply in it")
     opening = opening_of(Message(str(item["role"]), text_of(item["content"])) for item in history[: starts[0]])
-    # Replies that SWE-agent asked again are in neither list; when the lists differ all the same, times cannot be paired.
+    # Replies that SWE-agent asked for again are in neither list; when the lists differ, times cannot be paired.
     paired = list(executed) if len(executed) == len(starts) else [{} for _ in starts]
     steps = [
         _step(history[start], history[start + 1 : end], entry)
@@ -114,7 +117,9 @@ def _split(shown: str, output: object, tool_call_id: str | None) -> Observation:
         return Observation(shown[start:end], shown[:start], shown[end:], None, tool_call_id, len(output))
     tail = _TAIL.search(shown)
     cut = tail.start() if tail else len(shown)
-    return Observation(shown[:cut], "", shown[cut:], None, tool_call_id, len(output) if isinstance(output, str) else None)
+    return Observation(
+        shown[:cut], "", shown[cut:], None, tool_call_id, len(output) if isinstance(output, str) else None
+    )
 
 
 def _from_trajectory(executed: Sequence[Mapping[str, Any]]) -> tuple[tuple[Message, ...], list[RecordedStep]]:
@@ -127,8 +132,5 @@ def _from_trajectory(executed: Sequence[Mapping[str, Any]]) -> tuple[tuple[Messa
     opening = opening_of(
         Message(str(item["role"]), text_of(item["content"])) for item in query if not item.get("is_demo")
     )
-    steps = [
-        _step({"content": entry.get("response"), "action": entry["action"]}, [], entry)
-        for entry in executed
-    ]
+    steps = [_step({"content": entry.get("response"), "action": entry["action"]}, [], entry) for entry in executed]
     return opening, steps

@@ -15,17 +15,17 @@ _STATEMENTS: Final = (
     "return {f}({a}, {b}={d})",
     "for {a} in self.{b}:\n    self.{f}({a}, {d})",
     "{a}, {b} = {f}({d})",
-    "if not isinstance({a}, {c}):\n    raise TypeError(f\"{b} expected, got {{type({a}).__name__}}\")",
+    'if not isinstance({a}, {c}):\n    raise TypeError(f"{b} expected, got {{type({a}).__name__}}")',
     "self.{a} = {b} or {c}()",
     "{a}.append({f}({b}[{n}:]))",
     "# The {a} has to be set before {f} runs.",
     "with self.{f}() as {a}:\n    {a}.{g}({b})",
     "try:\n    {a} = {f}({b})\nexcept (KeyError, ValueError) as error:\n    raise {c}Error({d}) from error",
-    "assert len({a}) == {n}, \"{b}\"",
+    'assert len({a}) == {n}, "{b}"',
     "{a} = [{f}(item) for item in {b} if item.{d}]",
-    "logger.debug(\"%s: {a} %s\", {b}, {n})",
+    'logger.debug("%s: {a} %s", {b}, {n})',
     "self.{f}({a}, {b}, {d}=True)",
-    "{a} = {{\"{b}\": {d}, \"{f}\": {n}}}",
+    '{a} = {{"{b}": {d}, "{f}": {n}}}',
     "return {a} if {b} else {c}.{g}({d})",
     "{a} += {n} * len({b})",
     "self._{a}_{b} = {f}(self._{d})",
@@ -43,7 +43,8 @@ def code_lines(dice: Dice, lexicon: Lexicon) -> Iterator[str]:
     while True:
         yield from ("", "")
         if dice.chance(0.25):
-            yield f"def {dice.pick(lexicon.functions)}({dice.pick(lexicon.variables)}, {dice.pick(lexicon.variables)}=None):"
+            first, second = dice.pick(lexicon.variables), dice.pick(lexicon.variables)
+            yield f"def {dice.pick(lexicon.functions)}({first}, {second}=None):"
             yield from _body(dice, lexicon, "    ")
             continue
         yield f"class {dice.pick(lexicon.classes)}({dice.pick(lexicon.classes)}):"
@@ -62,7 +63,7 @@ def script_lines(dice: Dice, lexicon: Lexicon) -> Iterator[str]:
     while True:
         yield f"def test_{dice.pick(lexicon.functions)}():"
         yield from _body(dice, lexicon, "    ", longest=5)
-        yield f"    print(\"{dice.pick(lexicon.variables)}:\", {dice.pick(lexicon.variables)})"
+        yield f'    print("{dice.pick(lexicon.variables)}:", {dice.pick(lexicon.variables)})'
         yield ""
 
 

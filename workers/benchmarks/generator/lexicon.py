@@ -16,7 +16,9 @@ _VERBS: Final = (
     "get set load parse build check resolve convert apply merge update render clean collect register validate encode "
     "decode compute expand prepare normalize split join filter dump restore find match compare copy handle emit"
 ).split()
-_ADJECTIVES: Final = "base default raw local nested inner cached lazy partial strict legacy abstract bound mixed empty".split()
+_ADJECTIVES: Final = (
+    "base default raw local nested inner cached lazy partial strict legacy abstract bound mixed empty"
+).split()
 _SENTENCES: Final = (
     "The {a} is built in {m}, but {f} overwrites it before the {b} is read.",
     "Calling {f} with a {b} of None raises instead of returning the default.",

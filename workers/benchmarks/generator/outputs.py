@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 from workers.benchmarks.generator.code_text import statement_line
 from workers.benchmarks.generator.dice import Dice
@@ -15,46 +15,64 @@ FORMAT_ERROR: Final = (
     "Format error: your reply has 0 ```bash blocks; give exactly one, with the command you want to run.",
     "",
     "A reply looks like this: a few sentences of reasoning, then the command between two fences, the first one with",
-    "the word bash behind it. Nothing but the content of the block is run. To end the task, submit as the first message",
-    "says; a reply without a command does not end it.",
+    "the word bash behind it. Nothing but the content of the block is run. To end the task, submit as the first",
+    "message says; a reply without a command does not end it.",
 )
 
 
-def search_command(dice: Dice, repository: Repository) -> str:
-    """A new search."""
+class Source(NamedTuple):
+    """A new command and the endless output it would have."""
+
+    command: str
+    lines: Iterator[str]
+
+
+def new_search(dice: Dice, repository: Repository) -> Source:
+    """A grep, find or ls that was not run before."""
     lexicon = repository.lexicon
-    folder = dice.pick(lexicon.folders)
-    return dice.pick(
-        (
-            f'grep -rn "{dice.pick(lexicon.functions)}" {folder} --include=*.py',
-            f'grep -n "{dice.pick(lexicon.classes)}" {repository.any_path(dice)}',
-            f'grep -rn "def {dice.pick(lexicon.functions)}" .',
-            f'find . -name "*{dice.pick(lexicon.modules)}*.py"',
-            f"ls -la {folder}",
-            f'grep -rln "{dice.pick(lexicon.variables)}" {folder} | sort',
-        )
-    )
+    folder, path = dice.pick(lexicon.folders), repository.any_path(dice)
+    form = dice.uniform()
+    if form < 0.35:
+        command = f'grep -rn "{dice.pick(lexicon.functions)}" {folder} --include=*.py'
+        return Source(command, _hits(dice, repository, with_path=True))
+    if form < 0.65:
+        return Source(f'grep -n "{dice.pick(lexicon.classes)}" {path}', _hits(dice, repository, with_path=False))
+    if form < 0.8:
+        return Source(f'grep -rn "def {dice.pick(lexicon.functions)}" .', _hits(dice, repository, with_path=True))
+    if form < 0.9:
+        return Source(f'find . -name "*{dice.pick(lexicon.modules)}*.py"', _paths(dice, repository))
+    return Source(f"ls -la {folder}", _listing(dice, repository))
 
 
-def search_lines(dice: Dice, repository: Repository) -> Iterator[str]:
-    """Endless hits: `path:line:code` of a few files, or paths."""
-    if dice.chance(0.25):
-        while True:
-            yield f"./{repository.any_path(dice)}"
+def _hits(dice: Dice, repository: Repository, *, with_path: bool) -> Iterator[str]:
     while True:
         path, number = repository.any_path(dice), dice.between(5, 60)
         for _ in range(dice.between(1, 6)):
-            yield f"{path}:{number}:{' ' * (4 * dice.below(3))}{statement_line(dice, repository.lexicon)}"
+            code = " " * (4 * dice.below(3)) + statement_line(dice, repository.lexicon)
+            yield f"{path}:{number}:{code}" if with_path else f"{number}:{code}"
             number += dice.between(3, 90)
 
 
-def run_command(dice: Dice, repository: Repository) -> str:
-    """A new run of a script or of tests."""
+def _paths(dice: Dice, repository: Repository) -> Iterator[str]:
+    while True:
+        yield f"./{repository.any_path(dice)}"
+
+
+def _listing(dice: Dice, repository: Repository) -> Iterator[str]:
+    yield f"total {dice.between(40, 900)}"
+    while True:
+        size, day = dice.between(200, 90_000), dice.between(1, 28)
+        yield f"-rw-r--r-- 1 root root {size:6d} Mar {day:2d} 12:00 {dice.pick(repository.lexicon.modules)}.py"
+
+
+def new_run(dice: Dice, repository: Repository) -> Source:
+    """A run of a script or of tests."""
     lexicon = repository.lexicon
     script = dice.pick(repository.scripts) if repository.scripts else "reproduce.py"
     if dice.chance(0.5):
-        return f"python {script}"
-    return f"python -m pytest tests/test_{dice.pick(lexicon.modules)}.py -k {dice.pick(lexicon.functions)} -x"
+        return Source(f"python {script}", run_lines(dice, repository))
+    command = f"python -m pytest tests/test_{dice.pick(lexicon.modules)}.py -k {dice.pick(lexicon.functions)} -x"
+    return Source(command, run_lines(dice, repository))
 
 
 def run_lines(dice: Dice, repository: Repository) -> Iterator[str]:
@@ -66,7 +84,8 @@ def run_lines(dice: Dice, repository: Repository) -> Iterator[str]:
             module = dice.pick(lexicon.modules)
             for _ in range(dice.between(3, 12)):
                 outcome = "ok" if dice.chance(0.85) else "FAIL"
-                yield f"test_{dice.pick(lexicon.functions)} (tests.test_{module}.{dice.pick(lexicon.classes)}Tests) ... {outcome}"
+                test, suite = dice.pick(lexicon.functions), dice.pick(lexicon.classes)
+                yield f"test_{test} (tests.test_{module}.{suite}Tests) ... {outcome}"
         elif form < 0.6:
             yield "Traceback (most recent call last):"
             for _ in range(dice.between(2, 6)):
@@ -80,7 +99,8 @@ def run_lines(dice: Dice, repository: Repository) -> Iterator[str]:
             yield ""
         else:
             for _ in range(dice.between(2, 6)):
-                yield f"{dice.pick(lexicon.variables)}: {dice.pick(lexicon.classes)}({dice.pick(lexicon.variables)}={dice.between(0, 999)})"
+                name, field = dice.pick(lexicon.variables), dice.pick(lexicon.variables)
+                yield f"{name}: {dice.pick(lexicon.classes)}({field}={dice.between(0, 999)})"
 
 
 def fresh_lines(source: Iterator[str], num_chars: int) -> list[str]:
@@ -106,9 +126,7 @@ def again(dice: Dice, past: Sequence[Shown], num_chars: int) -> Shown | None:
     return Shown(f"{_bare(found.command)} | head -n {len(found.lines)}", list(found.lines), 0)
 
 
-def partly_again(
-    dice: Dice, past: Sequence[Shown], num_chars: int, part: float, fresh: Iterator[str], command: str
-) -> Shown | None:
+def partly_again(dice: Dice, past: Sequence[Shown], num_chars: int, part: float, fresh: Source) -> Shown | None:
     """The first lines of earlier outputs, about `part` of the characters, then other lines."""
     if not past:
         return None
@@ -123,7 +141,7 @@ def partly_again(
             left -= len(line) + 1
     rest = max(1, num_chars - sum(len(line) + 1 for line in kept))
     same = dice.chance(0.5)
-    return Shown(found.command if same else command, kept + fresh_lines(fresh, rest), found.returncode)
+    return Shown(found.command if same else fresh.command, kept + fresh_lines(fresh.lines, rest), found.returncode)
 
 
 def _fitting(dice: Dice, past: Sequence[Shown], num_chars: int) -> Shown:

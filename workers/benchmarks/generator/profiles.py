@@ -45,7 +45,6 @@ class KindFigures:
     thoughtless: float
     thought_chars: LogNormal
     command_chars: LogNormal
-    completion_tokens: LogNormal
     repeats: Repeats = Repeats(0.0, 0.0, 0.0)
     tool_s: Quantiles = ()
 
@@ -58,6 +57,8 @@ class Profile:
         following: the Markov chain over kinds, from START on.
         repeat_growth: (at step 0, per step, at most) what the kinds' repeat shares are multiplied with; fitted so that
             repeats grow with the step as in the recorded runs (steps 1-10 6 %, 31-40 27 % or 38 % of the characters).
+        reply_tokens: (tokens of an empty reply, characters per token), fitted to the medians of the completion tokens
+            and of the texts by kind (DeepSeek's tool calls cost tokens of their own, Gemini's hidden thoughts too).
     """
 
     steps: LogNormal
@@ -67,6 +68,7 @@ class Profile:
     kinds: Mapping[str, KindFigures]
     following: Mapping[str, dict[str, float]]
     repeat_growth: tuple[float, float, float]
+    reply_tokens: tuple[float, float]
 
 
 _SEARCH_S: Final = ((0.05, 0.136), (0.25, 0.203), (0.5, 0.241), (0.75, 0.279), (0.9, 0.336), (0.99, 1.92))
@@ -88,7 +90,6 @@ DEEPSEEK_V3_CHAT: Final = Profile(
             thoughtless=0.048,
             thought_chars=(4.954, 1.068),
             command_chars=(4.181, 0.428),
-            completion_tokens=(4.68, 0.529),
             repeats=Repeats(0.173, 0.057, 0.476),
             tool_s=_SEARCH_S,
         ),
@@ -99,7 +100,6 @@ DEEPSEEK_V3_CHAT: Final = Profile(
             thoughtless=0.12,
             thought_chars=(4.54, 1.154),
             command_chars=(3.861, 0.428),
-            completion_tokens=(4.478, 0.53),
             repeats=Repeats(0.331, 0.249, 0.557),
             tool_s=_READ_S,
         ),
@@ -110,7 +110,6 @@ DEEPSEEK_V3_CHAT: Final = Profile(
             thoughtless=0.402,
             thought_chars=(4.265, 1.066),
             command_chars=(4.008, 0.994),
-            completion_tokens=(4.324, 0.609),
             repeats=Repeats(0.331, 0.063, 0.481),
             tool_s=_RUN_S,
         ),
@@ -121,7 +120,6 @@ DEEPSEEK_V3_CHAT: Final = Profile(
             thoughtless=0.054,
             thought_chars=(4.924, 1.203),
             command_chars=(4.441, 0.631),
-            completion_tokens=(4.774, 0.626),
             repeats=Repeats(0.382, 0.132, 0.692),
             tool_s=_EDIT_S,
         ),
@@ -132,7 +130,6 @@ DEEPSEEK_V3_CHAT: Final = Profile(
             thoughtless=0.016,
             thought_chars=(5.211, 1.272),
             command_chars=(7.348, 0.668),
-            completion_tokens=(6.34, 0.542),
             repeats=Repeats(0.273, 0.015, 0.463),
             tool_s=_WRITE_S,
         ),
@@ -143,7 +140,6 @@ DEEPSEEK_V3_CHAT: Final = Profile(
             thoughtless=0.0,
             thought_chars=(5.059, 0.976),
             command_chars=(4.101, 0.094),
-            completion_tokens=(4.685, 0.454),
         ),
     },
     following={
@@ -154,7 +150,10 @@ DEEPSEEK_V3_CHAT: Final = Profile(
         "edit": {"read": 0.3962, "write": 0.2826, "run": 0.1293, "edit": 0.1272, "search": 0.0574, "submit": 0.0073},
         "write": {"run": 0.5798, "write": 0.1707, "search": 0.1125, "read": 0.0857, "edit": 0.0477, "submit": 0.0035},
     },
+    repeat_growth=(0.2, 0.03, 1.4),
+    reply_tokens=(36, 3.6),
 )
+
 GEMINI3_PRO: Final = Profile(
     steps=(3.601, 0.423),
     steps_min=13,
@@ -168,7 +167,6 @@ GEMINI3_PRO: Final = Profile(
             thoughtless=0.0,
             thought_chars=(5.678, 1.223),
             command_chars=(3.584, 0.786),
-            completion_tokens=(4.9, 0.99),
             repeats=Repeats(0.061, 0.024, 0.544),
             tool_s=_SEARCH_S,
         ),
@@ -179,7 +177,6 @@ GEMINI3_PRO: Final = Profile(
             thoughtless=0.0,
             thought_chars=(6.119, 1.268),
             command_chars=(6.503, 0.906),
-            completion_tokens=(6.087, 0.805),
             repeats=Repeats(0.498, 0.2, 0.645),
             tool_s=_WRITE_S,
         ),
@@ -190,7 +187,6 @@ GEMINI3_PRO: Final = Profile(
             thoughtless=0.0,
             thought_chars=(4.424, 1.12),
             command_chars=(3.526, 0.492),
-            completion_tokens=(3.77, 0.878),
             repeats=Repeats(0.417, 0.118, 0.571),
             tool_s=_RUN_S,
         ),
@@ -201,7 +197,6 @@ GEMINI3_PRO: Final = Profile(
             thoughtless=0.0,
             thought_chars=(5.154, 1.429),
             command_chars=(3.831, 0.398),
-            completion_tokens=(4.553, 0.997),
             repeats=Repeats(0.342, 0.144, 0.453),
             tool_s=_READ_S,
         ),
@@ -212,7 +207,6 @@ GEMINI3_PRO: Final = Profile(
             thoughtless=0.0,
             thought_chars=(5.673, 1.354),
             command_chars=(4.607, 0.755),
-            completion_tokens=(5.018, 0.977),
             repeats=Repeats(0.409, 0.429, 0.764),
             tool_s=_EDIT_S,
         ),
@@ -223,7 +217,6 @@ GEMINI3_PRO: Final = Profile(
             thoughtless=0.0,
             thought_chars=(4.557, 1.236),
             command_chars=(4.347, 0.044),
-            completion_tokens=(4.168, 0.736),
         ),
         "none": KindFigures(
             empty=0.0,
@@ -232,19 +225,67 @@ GEMINI3_PRO: Final = Profile(
             thoughtless=0.0,
             thought_chars=(7.416, 1.112),
             command_chars=(0, 0),
-            completion_tokens=(6.482, 0.979),
             repeats=Repeats(0.193, 0.383, 0.83),
         ),
     },
     following={
         "START": {"search": 0.998, "run": 0.002},
-        "search": {"read": 0.434, "search": 0.2711, "run": 0.1143, "write": 0.0968, "edit": 0.0526, "none": 0.0221, "submit": 0.0091},
-        "write": {"run": 0.7373, "write": 0.1265, "edit": 0.0459, "search": 0.0416, "read": 0.0401, "none": 0.0079, "submit": 0.0007},
-        "run": {"run": 0.2178, "write": 0.2139, "read": 0.1803, "edit": 0.1734, "search": 0.1644, "none": 0.0367, "submit": 0.0136},
-        "read": {"read": 0.2721, "search": 0.2484, "write": 0.1374, "edit": 0.1366, "run": 0.1052, "none": 0.06, "submit": 0.0403},
-        "edit": {"run": 0.3345, "read": 0.2954, "search": 0.1112, "edit": 0.1015, "submit": 0.0857, "write": 0.0558, "none": 0.0158},
-        "none": {"write": 0.2749, "edit": 0.2588, "read": 0.2281, "search": 0.095, "none": 0.0877, "run": 0.0541, "submit": 0.0015},
+        "search": {
+            "read": 0.434,
+            "search": 0.2711,
+            "run": 0.1143,
+            "write": 0.0968,
+            "edit": 0.0526,
+            "none": 0.0221,
+            "submit": 0.0091,
+        },
+        "write": {
+            "run": 0.7373,
+            "write": 0.1265,
+            "edit": 0.0459,
+            "search": 0.0416,
+            "read": 0.0401,
+            "none": 0.0079,
+            "submit": 0.0007,
+        },
+        "run": {
+            "run": 0.2178,
+            "write": 0.2139,
+            "read": 0.1803,
+            "edit": 0.1734,
+            "search": 0.1644,
+            "none": 0.0367,
+            "submit": 0.0136,
+        },
+        "read": {
+            "read": 0.2721,
+            "search": 0.2484,
+            "write": 0.1374,
+            "edit": 0.1366,
+            "run": 0.1052,
+            "none": 0.06,
+            "submit": 0.0403,
+        },
+        "edit": {
+            "run": 0.3345,
+            "read": 0.2954,
+            "search": 0.1112,
+            "edit": 0.1015,
+            "submit": 0.0857,
+            "write": 0.0558,
+            "none": 0.0158,
+        },
+        "none": {
+            "write": 0.2749,
+            "edit": 0.2588,
+            "read": 0.2281,
+            "search": 0.095,
+            "none": 0.0877,
+            "run": 0.0541,
+            "submit": 0.0015,
+        },
         "submit": {"read": 1.0},
     },
-    repeat_growth=(0.25, 0.055, 2.4),
+    repeat_growth=(0.25, 0.042, 1.9),
+    reply_tokens=(4, 2.7),
 )

@@ -13,18 +13,19 @@ from itertools import pairwise
 from typing import Final
 
 from serving.calls import Message
+from workers.actions import step_kind
 from workers.benchmarks.generator.code_text import script_lines
 from workers.benchmarks.generator.dice import Dice
 from workers.benchmarks.generator.lexicon import Lexicon
 from workers.benchmarks.generator.outputs import (
     FORMAT_ERROR,
+    Source,
     again,
     fresh_lines,
+    new_run,
+    new_search,
     partly_again,
-    run_command,
     run_lines,
-    search_command,
-    search_lines,
 )
 from workers.benchmarks.generator.profiles import KindFigures, Profile, Quantiles
 from workers.benchmarks.generator.reading import Reader, Shown
@@ -36,7 +37,6 @@ from workers.interfaces import RecordedRun, RecordedStep
 RUN_SIGMA: Final = 0.2  # lognormal factor on all lengths of a run
 MIN_REPEAT_CHARS: Final = 200  # the repeat shares were measured on outputs of this length and more
 CAP_CHARS: Final = 9_900  # an output that the harness does not truncate
-CHARS_PER_TOKEN: Final = 3.4
 MAX_FORMAT_ERRORS: Final = 2  # in a row; a third would end a session, which recorded runs of this set never did
 SUBMIT_COMMAND: Final = "echo COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT && cat patch.txt"
 _HARNESS: Final = Minimal()
@@ -98,7 +98,8 @@ class _Session:
         named = {"patch": "search", "check": "read"}.get(kind, kind)
         figures = self._profile.kinds.get(named) or self._profile.kinds["search"]
         shown = self._shown(kind, figures, index)
-        thought, depth = self._thought(figures)
+        thought = self._thought(figures)
+        base, chars_per_token = self._profile.reply_tokens
         actions = (Action(shown.command),) if shown.command else ()
         block = f"```bash\n{shown.command}\n```" if shown.command else ""
         text = "\n\n".join(part for part in (thought, block) if part)
@@ -107,23 +108,15 @@ class _Session:
             actions=actions,
             observations=(_observation(kind, shown),),
             tool_s=_quantile(figures.tool_s, self._dice.uniform()) if actions else None,
-            num_completion_tokens=self._completion_tokens(figures, depth, len(text)),
-            kind="other" if kind == "patch" else named,
+            num_completion_tokens=round(base + len(text) / chars_per_token),
+            kind=step_kind(actions),
         )
 
-    def _thought(self, figures: KindFigures) -> tuple[str, float]:
-        """The reply's prose and the normal number it was drawn with (completion lengths follow it)."""
-        depth = self._dice.normal()
+    def _thought(self, figures: KindFigures) -> str:
         if self._dice.chance(figures.thoughtless):
-            return "", depth
-        mu, sigma = figures.thought_chars
-        num_chars = max(20, round(math.exp(mu + sigma * depth) * self._factor))
-        return self._lexicon.prose(self._dice, num_chars, opener=True), depth
-
-    def _completion_tokens(self, figures: KindFigures, depth: float, num_chars: int) -> int:
-        mu, sigma = figures.completion_tokens
-        together = 0.8 * depth + 0.6 * self._dice.normal()
-        return max(round(math.exp(mu + sigma * together)), math.ceil(num_chars / CHARS_PER_TOKEN))
+            return ""
+        num_chars = max(20, round(self._dice.lognormal(*figures.thought_chars) * self._factor))
+        return self._lexicon.prose(self._dice, num_chars, opener=True)
 
     def _shown(self, kind: str, figures: KindFigures, index: int) -> Shown:
         """Command and output of one step."""
@@ -154,22 +147,23 @@ class _Session:
             return self._edit(repeat, part, num_chars)
         dice, repository = self._dice, self._repository
         if kind == "write":
-            command, source = self._write(figures, num_chars), run_lines(dice, repository)
+            source = Source(self._write(figures, num_chars), run_lines(dice, repository))
         elif kind == "run":
-            command, source = run_command(dice, repository), run_lines(dice, repository)
+            source = new_run(dice, repository)
         else:
-            command, source = search_command(dice, repository), search_lines(dice, repository)
+            source = new_search(dice, repository)
         if num_chars == 0:
-            return Shown(command, [], 1 if kind == "search" else 0)
+            return Shown(source.command, [], 1 if kind == "search" else 0)
         past = self._past["run"] if kind == "write" else self._past[kind]
         shown = None
         if repeat == "full":
             shown = again(dice, past, num_chars)
         elif repeat == "partial":
-            shown = partly_again(dice, past, num_chars, part, source, command)
+            shown = partly_again(dice, past, num_chars, part, source)
         if shown is None:
-            return Shown(command, fresh_lines(source, num_chars), 1 if kind == "run" and dice.chance(0.3) else 0)
-        return Shown(command, shown.lines, shown.returncode) if kind == "write" else shown
+            failed = kind == "run" and dice.chance(0.3)
+            return Shown(source.command, fresh_lines(source.lines, num_chars), 1 if failed else 0)
+        return Shown(source.command, shown.lines, shown.returncode) if kind == "write" else shown
 
     def _repeat(self, figures: KindFigures, num_chars: int, index: int) -> tuple[str, float]:
         """none, partial or full, and the repeated share of a partly repeated output."""
@@ -214,7 +208,12 @@ class _Session:
         """A diff of the edited lines; it is submitted and looked at before."""
         file = next(iter(self._repository.files.values()), None) or self._repository.new_file(self._dice)
         lines = file.slice(1, 8)
-        head = [f"diff --git a/{file.path} b/{file.path}", f"--- a/{file.path}", f"+++ b/{file.path}", "@@ -1,8 +1,8 @@"]
+        head = [
+            f"diff --git a/{file.path} b/{file.path}",
+            f"--- a/{file.path}",
+            f"+++ b/{file.path}",
+            "@@ -1,8 +1,8 @@",
+        ]
         return head + [f" {line}" for line in lines[:4]] + [f"-{line}\n+{line}  # changed" for line in lines[4:5]]
 
 

@@ -69,7 +69,11 @@ def test_timings_of_a_lone_call() -> None:
     assert (result.sent_s, result.first_token_s, result.last_token_s) == (2.5, 4.5, 8.5)
     timings = result.timings
     assert (timings.queue_delay_s, timings.prefill_s, timings.decode_s, timings.requeue_s) == (0.0, 2.0, 4.0, 0.0)
-    assert (result.usage.num_prompt_tokens, result.usage.num_cached_tokens, result.usage.num_completion_tokens) == (100, 0, 5)
+    assert (result.usage.num_prompt_tokens, result.usage.num_cached_tokens, result.usage.num_completion_tokens) == (
+        100,
+        0,
+        5,
+    )
     assert (result.finish_reason, result.message.content) == (FinishReason.stop, "a")
 
 
@@ -90,7 +94,7 @@ def test_an_arrival_waits_for_the_next_step_boundary(max_jump_steps: int) -> Non
 
 
 def test_a_call_without_a_token_times_out_in_the_queue() -> None:
-    """With one seat and a long call in it, the second client gives up after its idle timeout, mid-step; blocks are freed."""
+    """With one seat and a long call in it, the second client gives up mid-step, after its idle timeout."""
 
     async def main(clock: VirtualClock) -> tuple[float, float, int]:
         replica = make_replica(clock, max_num_seqs=1)
@@ -177,8 +181,8 @@ def test_unpinned_calls_and_closed_replicas_are_refused() -> None:
 def test_phases_of_preempted_calls_add_up() -> None:
     """queue + prefill + decode = last token - sent, the waits after preemptions inside; the preempted call says so.
 
-    Two calls of 160 + 400 tokens in 50 blocks: vLLM preempts the second in step 242, with 400 tokens computed, and resumes
-    it in step 401, where 240 of them are still cached: 159 steps of waiting, 160 tokens computed again.
+    Two calls of 160 + 400 tokens in 50 blocks: vLLM preempts the second in step 242, with 400 tokens computed, and
+    resumes it in step 401, where 240 of them are still cached: 159 steps of waiting, 160 tokens computed again.
     """
 
     async def main(clock: VirtualClock) -> list[CallResult]:

@@ -55,13 +55,16 @@ class PlainPool:
         self.free_list = head + self.free_list + tail
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(st.randoms(use_true_random=False), st.integers(12, 60), st.booleans())
 def test_order_equals_a_plain_list(rng, num_blocks: int, enable_caching: bool) -> None:  # type: ignore[no-untyped-def]
     """After any sequence of operations the free list, the counts and every lookup agree."""
-    pool, plain = BlockPool(num_blocks, enable_caching=enable_caching), PlainPool(num_blocks, enable_caching=enable_caching)
+    pool, plain = (
+        BlockPool(num_blocks, enable_caching=enable_caching),
+        PlainPool(num_blocks, enable_caching=enable_caching),
+    )
     tables: list[list[int]] = []
-    for _ in range(120):
+    for _ in range(150):
         choice = rng.random()
         if choice < 0.45 and pool.num_free:
             count = rng.randint(1, min(pool.num_free, 15))

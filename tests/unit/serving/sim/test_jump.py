@@ -56,7 +56,13 @@ def random_setting(rng: random.Random, *, is_hybrid: bool) -> Setting:
     )
     layout = CacheLayout(num_blocks, size, groups, rng.random() < 0.9, rng.choice([0, None]) if is_hybrid else 0)
     return Setting(
-        limits, layout, rng.choice([1, 4, 12]), 6, rng.choice([10, 80, 300]), rng.choice([30, 200]), rng.choice([0.01, 1.0])
+        limits,
+        layout,
+        rng.choice([1, 4, 12]),
+        6,
+        rng.choice([10, 80, 300]),
+        rng.choice([30, 200]),
+        rng.choice([0.01, 1.0]),
     )
 
 
@@ -66,7 +72,10 @@ def run(setting: Setting, seed: int, max_jump_steps: int) -> tuple[list[Finished
         setting.limits, setting.layout, UnevenTime(), sample_interval_s=0.31, max_jump_steps=max_jump_steps
     )
     shared = np.arange(40)
-    prompts = {session: np.concatenate((shared, 1000 * (session + 1) + np.arange(20))) for session in range(setting.num_sessions)}
+    prompts = {
+        session: np.concatenate((shared, 1000 * (session + 1) + np.arange(20)))
+        for session in range(setting.num_sessions)
+    }
     queue = [(0.05 * session, session, 0) for session in range(setting.num_sessions)]
     heapq.heapify(queue)
     finished: list[Finished] = []
@@ -99,8 +108,14 @@ def run(setting: Setting, seed: int, max_jump_steps: int) -> tuple[list[Finished
                                                   core.scheduler.cache.pool.free_order()]  # fmt: skip
 
 
-def submit(core: SimulatedCore, setting: Setting, seed: int, due: tuple[float, int, int], prompts: dict[int, np.ndarray],
-           completions: dict[str, np.ndarray]) -> None:  # fmt: skip
+def submit(
+    core: SimulatedCore,
+    setting: Setting,
+    seed: int,
+    due: tuple[float, int, int],
+    prompts: dict[int, np.ndarray],
+    completions: dict[str, np.ndarray],
+) -> None:
     """One call of one session."""
     due_s, session, round_ = due
     request_id = f"{session}:{round_}"

@@ -127,7 +127,7 @@ def test_hybrid_session_hits_the_replay_boundary_of_its_last_prompt() -> None:
 
 
 def _rewrite_probe(layout: CacheLayout, num_others: int, share: float) -> int:
-    """12 turns to 14,000 tokens, then other sessions of 12,000, then a prompt that diverges at `share` of the history."""
+    """12 turns to 14,000 tokens, then other sessions of 12,000, then a prompt that diverges at `share`."""
     driver = Driver(layout, max_model_len=40_000)
     history = driver.fresh(5000)
     for _ in range(12):

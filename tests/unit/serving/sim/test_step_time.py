@@ -16,14 +16,16 @@ _CONF = Path(__file__).resolve().parents[4] / "conf"
 def load_model(name: str) -> ModelShape:
     """A model of conf/model."""
     node = OmegaConf.to_container(OmegaConf.load(_CONF / "model" / f"{name}.yaml"))
-    assert isinstance(node, dict) and node.pop("_target_") == "serving.sim.step_time.ModelShape"
+    assert isinstance(node, dict)
+    assert node.pop("_target_") == "serving.sim.step_time.ModelShape"
     return ModelShape(**{str(key): value for key, value in node.items()})
 
 
 def load_hardware(name: str) -> Hardware:
     """Hardware of conf/hardware."""
     node = OmegaConf.to_container(OmegaConf.load(_CONF / "hardware" / f"{name}.yaml"))
-    assert isinstance(node, dict) and node.pop("_target_") == "serving.sim.step_time.Hardware"
+    assert isinstance(node, dict)
+    assert node.pop("_target_") == "serving.sim.step_time.Hardware"
     return Hardware(**{str(key): value for key, value in node.items()})
 
 
@@ -59,7 +61,9 @@ def test_pool_size_on_two_rtx_6000_ada() -> None:
     assert (described["max_num_batched_tokens"], described["max_num_seqs"]) == (2048, 256)
 
 
-@pytest.mark.parametrize(("hardware", "tokens", "seqs"), [("rtx6000ada_x2", 2048, 256), ("h200", 8192, 1024), ("a100", 2048, 256)])
+@pytest.mark.parametrize(
+    ("hardware", "tokens", "seqs"), [("rtx6000ada_x2", 2048, 256), ("h200", 8192, 1024), ("a100", 2048, 256)]
+)
 def test_default_batch_limits(hardware: str, tokens: int, seqs: int) -> None:
     """vLLM's API-server defaults by GPU memory; the A100 keeps the small ones."""
     gpu = load_hardware(hardware)
@@ -67,7 +71,8 @@ def test_default_batch_limits(hardware: str, tokens: int, seqs: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("num_decodes", "context", "low_ms", "high_ms"), [(1, 16384, 34, 37), (8, 16384, 41, 44), (16, 20480, 51, 54), (32, 12288, 58, 61)]
+    ("num_decodes", "context", "low_ms", "high_ms"),
+    [(1, 16384, 34, 37), (8, 16384, 41, 44), (16, 20480, 51, 54), (32, 12288, 58, 61)],
 )
 def test_decode_step_of_the_27b(num_decodes: int, context: int, low_ms: float, high_ms: float) -> None:
     """Decode steps on two RTX 6000 Ada, hand-calculated: weights 31.4 ms, 32 KiB of KV per token, 77 MB of state."""
