@@ -45,11 +45,12 @@ def footer_lines(results: Sequence[CellResult], *, allow_tainted: bool) -> tuple
             _line("Engine", [_ENGINES.get(a.engine_kind, a.engine_kind) for a in shown]),
             _line("Replies", [_policy(a) for a in shown]),
             _line("Tasks", [_SOURCES.get(a.benchmark_source, a.benchmark_source) for a in shown]),
-            _line("Stale labels", [_signals(a) for a in shown]),
+            _stale_line(shown),
         ]
         if any(attempt.signals_source == "hindsight" for attempt in shown):
             lines.append(HINDSIGHT_LINE)
         lines += _mixed_versions(shown)
+        lines += _shortened(results)
     lines += _tainted(results, allow_tainted)
     lines += _missing(results)
     return tuple(lines)
@@ -79,6 +80,16 @@ def _signals(attempt: Attempt) -> str:
     return f"{attempt.signals_source}, coverage {attempt.stale_coverage:g}"
 
 
+def _stale_line(shown: Sequence[Attempt]) -> str:
+    """Sources of stale labels; an arm that asks for none beside one that does is the comparison, no mixture."""
+    asked = [_signals(attempt) for attempt in shown if attempt.signals_source != "none"]
+    num_unasked = len(shown) - len(asked)
+    if not asked:
+        return "Stale labels: none."
+    line = _line("Stale labels", asked)
+    return f"{line[:-1]}; none in {_cells(num_unasked)}." if num_unasked else line
+
+
 def _mixed_versions(shown: Sequence[Attempt]) -> list[str]:
     versions: dict[str, Counter[str]] = {}
     for attempt in shown:
@@ -89,6 +100,27 @@ def _mixed_versions(shown: Sequence[Attempt]) -> list[str]:
         for package, counter in versions.items()
         if len(counter) > 1
     ]
+
+
+def _shortened(results: Sequence[CellResult]) -> list[str]:
+    """What would make a cell look better than it was: sessions that are not there, or that ended early."""
+    measured = [(r, r.attempt, r.metrics) for r in results if r.attempt is not None and r.metrics is not None]
+    absent = [
+        f"{_name(result)} has {metrics.num_sessions} of {attempt.num_tasks}"
+        for result, attempt, metrics in measured
+        if metrics.num_sessions != attempt.num_tasks
+    ]
+    silent = [f"{_name(r)} {m.timeouts} of {m.num_sessions}" for r, _, m in measured if m.timeouts]
+    lines = []
+    if all(metrics.resolved is None for _, _, metrics in measured):
+        lines.append("Resolve: not graded.")
+    if absent:
+        lines.append(f"Sessions missing: {'; '.join(absent)}.")
+    if silent:
+        lines.append(
+            f"Sessions cut short by a silent stream: {'; '.join(silent)}; their tokens and duration are too low."
+        )
+    return lines
 
 
 def _tainted(results: Sequence[CellResult], allow_tainted: bool) -> list[str]:

@@ -29,7 +29,7 @@ __all__ = ["SqlRecorder"]
 
 
 class SqlRecorder:
-    """Records the attempts started with it; see `db.recorder.Recorder` for the verbs.
+    """Records the attempts it started or adopted; see `db.recorder.Recorder` for the verbs. One thread may use it.
 
     Args:
         engine: a writer's engine (`db.engine.open_engine`); the recorder does not close it.
@@ -64,7 +64,8 @@ class SqlRecorder:
     def adopt_attempt(self, attempt_id: str) -> None:
         """Write for an attempt that another process started (the driver starts it, a worker records it).
 
-        Raises LeaseLost when it does not own its cell.
+        Raises:
+            LeaseLost: the attempt was not started, has ended, or no longer owns its cell.
         """
         with begin(self._engine) as connection:
             require_lease(connection, attempt_id)

@@ -21,10 +21,10 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from orchestrator.errors import ComponentBug, ConfigError, unknown
+from orchestrator.home import OUR_PACKAGES
 from serving.errors import ServingError
 from workers.errors import ConfigurationError
 
-OUR_PACKAGES = ("orchestrator", "workers", "serving", "db")
 _META_KEYS = frozenset({"_target_"})
 
 

@@ -8,7 +8,6 @@ directory.
 from __future__ import annotations
 
 import copy
-import importlib.util
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -19,32 +18,11 @@ from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
 
-import orchestrator
-from orchestrator.build import OUR_PACKAGES, explain
-from orchestrator.errors import ConfigError, UserError, unknown
+from orchestrator.build import explain
+from orchestrator.errors import ConfigError, unknown
+from orchestrator.home import CONF
 from orchestrator.overrides import Override, Vocabulary, last_wins
 from orchestrator.schema import RootConfig
-
-CONF = Path(str(orchestrator.__file__)).resolve().parent.parent / "conf"
-
-
-def require_one_home(packages: Sequence[str] = OUR_PACKAGES, home: Path = CONF.parent) -> None:
-    """Refuse to run when a folder elsewhere hides one of our packages, or conf/ is not beside them.
-
-    Raises:
-        UserError: names the hiding folder.
-    """
-    for name in packages:
-        spec = importlib.util.find_spec(name)
-        found = None if spec is None else next(iter(spec.submodule_search_locations or ()), None)
-        if found is None:
-            raise UserError(f"the package {name!r} is missing beside {home}; install Convoy again")
-        if Path(found).resolve().parent != home:
-            raise UserError(
-                f"the folder {found} hides Convoy's own package {name!r} in {home}; run from another directory"
-            )
-    if not (home / "conf" / "config.yaml").is_file():
-        raise UserError(f"{home / 'conf'} holds no config.yaml; install Convoy again")
 
 
 class Composer:

@@ -12,6 +12,7 @@ The executors' ClusterError lives beside them (`orchestrator.executors.errors`).
 from __future__ import annotations
 
 import difflib
+import sys
 from collections.abc import Iterable
 
 
@@ -45,3 +46,9 @@ def unknown(what: str, value: str, known: Iterable[str]) -> str:
     close = difflib.get_close_matches(value, names, n=1, cutoff=0.5)
     hint = f"did you mean {close[0]!r}? " if close else ""
     return f"unknown {what} {value!r}; {hint}there are: {', '.join(names) or 'none'}"
+
+
+def fail(message: str, code: int) -> int:
+    """Say it in one line on stderr and return the exit code."""
+    print(f"error: {' '.join(message.split())}", file=sys.stderr, flush=True)
+    return code

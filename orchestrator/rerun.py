@@ -9,11 +9,12 @@ from __future__ import annotations
 import inspect
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
 
 from db.records import Attempt, Cell
+from orchestrator.cells import revisions_of, without_revisions
 from orchestrator.errors import ConfigError, unknown
 from orchestrator.versions import DECIDING_PACKAGES
 from workers import errors as worker_errors
@@ -85,17 +86,48 @@ def decide(
     *,
     now_utc_s: float,
     versions: Mapping[str, str],
+    older: Mapping[str, str] | None = None,
 ) -> tuple[Decision, ...]:
     """One decision per cell, in the given order.
 
     Args:
         attempts: cell key -> its attempts by number.
         versions: what would run now, for `outdated`.
+        older: cell key -> how its components differ from an older result of the same cell (`older_results`).
     """
-    return tuple(
-        _decide(cell, tuple(attempts.get(cell.cell_key, ())), modes, now_utc_s=now_utc_s, versions=versions)
-        for cell in cells
-    )
+    made = []
+    for cell in cells:
+        found = tuple(attempts.get(cell.cell_key, ()))
+        decision = _decide(cell, found, modes, now_utc_s=now_utc_s, versions=versions)
+        if not found and older and cell.cell_key in older:
+            decision = replace(
+                decision, reason=f"{decision.reason}; its older result is outdated: {older[cell.cell_key]}"
+            )
+        made.append(decision)
+    return tuple(made)
+
+
+def older_results(specs: Mapping[str, Mapping[str, Any]], stored: Sequence[Cell]) -> dict[str, str]:
+    """Planned cells that were run before some component's REVISION was raised, and which components those are.
+
+    The revisions are part of a key, so such a cell is a new one and runs anyway; this is only said, never decided on.
+
+    Args:
+        specs: cell key -> specification, of the planned cells.
+    """
+    latest: dict[str, Mapping[str, Any]] = {}
+    for cell in stored:
+        if cell.state == "complete" and cell.cell_key not in specs:
+            spec = json.loads(cell.spec_json)
+            latest[without_revisions(spec)] = spec
+    found = {}
+    for key, spec in specs.items():
+        old = latest.get(without_revisions(spec)) if latest else None
+        if old is not None:
+            before, now = revisions_of(old), revisions_of(spec)
+            names = [name for name in sorted({*before, *now}) if before.get(name) != now.get(name)]
+            found[key] = "REVISION of " + ", ".join(f"{name} {before.get(name)} -> {now.get(name)}" for name in names)
+    return found
 
 
 def _decide(

@@ -7,18 +7,19 @@ from pathlib import Path
 from typing import Any
 
 from db.engine import connect, open_engine
-from db.errors import DbUnavailable
+from db.errors import DbError, DbUnavailable
 from db.records import Attempt, Cell
 from db.rows import read_records
 from db.store import Store, owner_name
 from orchestrator.build import build
 from orchestrator.driver import Driver, DriverSettings
+from orchestrator.errors import UserError
 from orchestrator.interfaces import Executor
 from orchestrator.plan import SweepPlan
 from orchestrator.plan_text import nothing_to_run, plan_lines, summary_lines
 from orchestrator.progress import Tally, make_display
 from orchestrator.registration import cell_row, register
-from orchestrator.rerun import Action, Decision, decide, read_modes
+from orchestrator.rerun import Action, Decision, decide, older_results, read_modes
 from orchestrator.stop import StopFlag
 from orchestrator.versions import installed_versions
 from serving.clock import utc_s
@@ -47,7 +48,10 @@ def run_plan(
         for line in plan_lines(plan, decisions, verbose=True):
             write(line)
         return EXIT_OK
-    store = Store.open(location)
+    try:
+        store = Store.open(location)
+    except DbError as exc:  # nothing has been started: a wrong address or no permission is the user's to repair
+        raise UserError(str(exc)) from exc
     try:
         return _run(plan, store, location, write=write, stop=stop, make_executor=make_executor)
     finally:
@@ -131,10 +135,10 @@ def _stored_rows(location: str) -> tuple[Sequence[Cell], Sequence[Attempt]]:
         return (), ()
     try:
         engine = open_engine(location, read_only=True)
-    except DbUnavailable as exc:
-        if "is empty" in str(exc):
+    except DbError as exc:
+        if isinstance(exc, DbUnavailable) and "is empty" in str(exc):
             return (), ()
-        raise
+        raise UserError(str(exc)) from exc
     try:
         with connect(engine) as connection:
             return read_records(connection, Cell), read_records(connection, Attempt)
@@ -152,7 +156,9 @@ def _decisions(
         by_cell.setdefault(attempt.cell_key, []).append(attempt)
     now_utc_s = utc_s()
     rows = [stored.get(cell.key) or cell_row(cell, now_utc_s=now_utc_s) for cell in plan.cells]
-    return decide(rows, by_cell, modes, now_utc_s=now_utc_s, versions=installed_versions()), modes
+    older = older_results({cell.key: cell.spec for cell in plan.cells}, cells)
+    made = decide(rows, by_cell, modes, now_utc_s=now_utc_s, versions=installed_versions(), older=older)
+    return made, modes
 
 
 def _exit_classes(attempts: Sequence[Attempt]) -> frozenset[str]:

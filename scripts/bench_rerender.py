@@ -22,7 +22,6 @@ from workers.renderers.clip import Clip
 from workers.renderers.mask import Mask
 from workers.renderers.refold import Refold
 
-
 ARMS: dict[str, tuple[type[Any], dict[str, Any]]] = {
     "base": (Base, {}),
     "clip 1,000": (Clip, {}),
@@ -79,9 +78,7 @@ def main() -> int:
         ratios = [value / reference for value, reference in zip(totals, base, strict=True)]
         print(f"{name:24}{ratios[0]:11.3f}{ratios[1]:10.2f}{ratios[2]:7.2f}")
     removable = sum(
-        chars * (len(run.steps) - step)
-        for run in runs
-        for step, chars in enumerate(repeated_chars(run), start=1)
+        chars * (len(run.steps) - step) for run in runs for step, chars in enumerate(repeated_chars(run), start=1)
     )
     print(f"upper bound of deduplication: {removable / base[0]:.1%} of the cumulative prompt")
     return 0

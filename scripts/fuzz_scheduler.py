@@ -118,6 +118,8 @@ class Sessions:
                 keep, new = prompt, 0  # the same prompt again
         if base < 0:
             new += case.start_tokens
+        if new and rng.random() < 0.25:
+            new += -(keep + new) % case.layout.block_size  # a prompt that ends with a full block
         if keep + new >= limit - 1:
             base, keep, new = -1, 0, 1 + rng.randrange(min(case.max_new, limit // 2))
         if keep + new == 0:

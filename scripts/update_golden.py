@@ -1,6 +1,8 @@
-"""Write the golden files that describe identity: `python -m scripts.update_golden`. Review the diff before committing it.
+"""Write the golden files that describe identity: `python -m scripts.update_golden`. Review the diff before committing
+it.
 
-- tests/golden/field_classes.json: every setting of every component in conf/ and of the root, and whether it is identity.
+- tests/golden/field_classes.json: every setting of every component in conf/ and of the root, and whether it is
+identity.
 - tests/golden/cells_v1.json: specifications of planned cells with their keys, as a database of this version holds them.
   Old entries are kept: their keys must stay recomputable for ever.
 """
@@ -16,7 +18,8 @@ import yaml
 
 from orchestrator.build import component_class
 from orchestrator.cells import classify, classify_root
-from orchestrator.compose import CONF, Composer
+from orchestrator.compose import Composer
+from orchestrator.home import CONF
 from orchestrator.plan import make_plan
 
 GOLDEN = CONF.parent / "tests" / "golden"

@@ -1,4 +1,4 @@
-"""Prompt lengths of a recorded run under a renderer, in characters: the comparison that needs no tokenizer and no engine.
+"""Prompt lengths of a recorded run under a renderer, in characters: a comparison without tokenizer and engine.
 
 For `scripts/bench_rerender` and the tests that hold our renderers against figures measured on the same recordings with
 other code. Open loop: the recorded replies do not react to what a renderer removed.
@@ -43,9 +43,7 @@ async def prompt_lengths(run: RecordedRun, renderer: Renderer, aux: AuxCaller) -
         peak = max(peak, length)
         before = messages
         signals = renderer.read_reply(step.assistant) if renderer.signals else NO_SIGNALS
-        history.append(
-            Turn(index, step.assistant, step.actions, step.observations, signals=signals, may_remind=False)
-        )
+        history.append(Turn(index, step.assistant, step.actions, step.observations, signals=signals, may_remind=False))
         history.extend(await renderer.observe(history, rendered, aux))
     return PromptLengths(cumulative, uncached, peak)
 
@@ -64,7 +62,7 @@ def shared_chars(before: tuple[Message, ...], messages: tuple[Message, ...]) -> 
 def repeated_chars(run: RecordedRun, *, min_lines: int = 3) -> list[int]:
     """Per step, characters of its outputs in runs of at least `min_lines` lines that an earlier output holds too.
 
-    Lines are compared exactly. The upper bound of what deduplication can remove (no stub, any earlier output, any path).
+    Lines are compared exactly. The upper bound of what deduplication can remove: no stub, any earlier output, any path.
     """
     seen: set[tuple[str, ...]] = set()
     repeated: list[int] = []

@@ -14,25 +14,13 @@ from functools import lru_cache
 
 from workers.shell_reads import pipelines, resolve
 
+_GIT_TREE = "checkout stash apply reset restore revert merge rebase pull am clean switch".split()
 _MAY_WRITE = re.compile(
-    r">|\b(?:tee|sed|perl|mv|cp|rm|patch|git|truncate|dd|install|write_text|write_bytes|open|create|edit|insert)\b"
+    r"(?<!2)>(?!&)|\bsed\b.*\s(?:-\w*i|--in-place)|\bperl\b.*\s-\w*i|\bgit\b.*\b(?:" + "|".join(_GIT_TREE) + r")\b"
+    r"|\b(?:tee|mv|cp|rm|patch|truncate|dd|install|write_text|write_bytes|open|create|edit|insert|str_replace|undo_edit)\b"
 )
 _OPEN_W = re.compile(r"""\bopen\(\s*r?(['"])(.+?)\1\s*,\s*(?:mode\s*=\s*)?(['"])[wax+][^'"]*\3""")
 _WRITE_TEXT = re.compile(r"""\bPath\(\s*r?(['"])(.+?)\1\s*\)\.write_(?:text|bytes)\(""")
-_GIT_TREE = {
-    "checkout",
-    "stash",
-    "apply",
-    "reset",
-    "restore",
-    "revert",
-    "merge",
-    "rebase",
-    "pull",
-    "am",
-    "clean",
-    "switch",
-}
 _EDITOR_COMMANDS = {"edit", "insert", "str_replace", "undo_edit"}  # SWE-agent: they change the file that is open
 
 
@@ -59,7 +47,9 @@ def parse_writes(command: str, cwd: str = "") -> Writes:
     """The files that `command`, started in `cwd`, may change."""
     if not _MAY_WRITE.search(command):
         return NO_WRITES
-    paths = [match[2] for pattern in (_OPEN_W, _WRITE_TEXT) for match in pattern.finditer(command)]
+    paths = [match[2] for match in _OPEN_W.finditer(command)] if "open(" in command else []
+    if ".write_" in command:
+        paths += [match[2] for match in _WRITE_TEXT.finditer(command)]
     anything = False
     for pipeline, directory in pipelines(command, cwd):
         for words in pipeline:
@@ -87,7 +77,9 @@ def _program_writes(words: list[str]) -> tuple[list[str], bool]:
     elif program in {"cp", "install"}:
         targets += plain[-1:]
     elif program == "sed" and any(word.startswith(("-i", "--in-place")) for word in rest):
-        targets += plain[0 if _has_script_flag(rest) else 1 :]
+        scripts = {index + 1 for index, word in enumerate(rest) if word in {"-e", "-f", "--expression", "--file"}}
+        files = [word for index, word in enumerate(rest) if index not in scripts and not word.startswith("-")]
+        targets += files if scripts else files[1:]
     elif program == "perl" and any(re.match(r"-\w*i", word) for word in rest):
         targets += plain[1:]
     elif program == "dd":
@@ -98,7 +90,3 @@ def _program_writes(words: list[str]) -> tuple[list[str], bool]:
     elif program == "patch" or program in _EDITOR_COMMANDS:
         return targets, True
     return targets, False
-
-
-def _has_script_flag(arguments: list[str]) -> bool:
-    return any(word == "-e" or word.startswith(("--expression", "-f")) for word in arguments)

@@ -155,6 +155,8 @@ class SimulatedCore:
             prompt: (P,) int64 ids, 1 <= P < max_model_len.
             completion: ids the generated tokens will have in later prompts, as far as known; None: nothing is known.
         """
+        if request_id in self._open:
+            raise ValueError(f"request {request_id} is already open on this engine")
         limit = self.scheduler.limits.max_model_len
         final_tokens = min(len(prompt) + num_completion_tokens, limit)
         num_generated = final_tokens - len(prompt)

@@ -1,11 +1,8 @@
-"""What every renderer must keep, over every `conf/renderer/*.yaml` that runs without an auxiliary call or an inner one."""
+"""What every renderer must keep, over every `conf/renderer/*.yaml`; what composes gets `base` inside."""
 
 from __future__ import annotations
 
 import asyncio
-import copy
-import dataclasses
-import importlib
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +10,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from omegaconf import OmegaConf
 
+from orchestrator.build import build, class_parts, component_class, typed_node
+from serving.calls import TokenUsage
 from tests.unit.workers.renderers.histories import (
     FakeCounter,
     history_of,
@@ -21,33 +20,25 @@ from tests.unit.workers.renderers.histories import (
     recorded_turns,
 )
 from workers.history import History, Part, Rendered, Turn
-from workers.interfaces import HarnessTemplate
-
+from workers.interfaces import AuxReply, HarnessTemplate
 
 CONF = Path(__file__).resolve().parents[2] / "conf" / "renderer"
 NAMES = sorted(path.stem for path in CONF.glob("*.yaml"))
 BUDGET_TOKENS = 16_384
 
 
-def load(name: str) -> Any:
-    """The YAML of a renderer as plain data."""
-    return OmegaConf.load(CONF / f"{name}.yaml")
+def load(name: str) -> dict[str, Any]:
+    """The YAML of a renderer as plain data; what composes gets `base` inside, as Hydra's defaults list gives it."""
+    node = dict(OmegaConf.to_container(OmegaConf.load(CONF / f"{name}.yaml")))  # type: ignore[arg-type]
+    node.pop("defaults", None)
+    if "inner" in class_parts(component_class(node["_target_"])).inner:
+        node["inner"] = load("base")
+    return node
 
 
-def component(name: str) -> Any:
-    """The class behind a YAML."""
-    module, _, class_name = str(load(name)["_target_"]).rpartition(".")
-    return getattr(importlib.import_module(module), class_name)
-
-
-def build(name: str) -> Any:
-    """A started renderer with the settings of its YAML and `base` inside where it composes."""
-    node = load(name)
-    own = {key: value for key, value in node.items() if key not in ("_target_", "inner", "defaults")}
-    cls = component(name)
-    plain = OmegaConf.to_object(OmegaConf.merge(OmegaConf.structured(cls), own))
-    composes = "inner" in getattr(cls, "__annotations__", {})
-    renderer = dataclasses.replace(plain, inner=build("base")) if composes else plain
+def make(name: str) -> Any:
+    """A started renderer with the settings of its YAML."""
+    renderer = build(load(name), "renderer")
     renderer.start(counter=FakeCounter(), budget_tokens=BUDGET_TOKENS, path="renderer")
     return renderer
 
@@ -56,9 +47,6 @@ class Auxiliary:
     """Answers every auxiliary call with the same text."""
 
     async def __call__(self, *, kind: Any, messages: Any, max_completion_tokens: int, declared_tokens: int) -> Any:
-        from serving.calls import TokenUsage
-        from workers.interfaces import AuxReply
-
         return AuxReply("summary of what happened", TokenUsage(10, None, 10, "client"), "test")
 
 
@@ -79,26 +67,24 @@ def follow(renderer: Any, turns: list[Turn]) -> tuple[History, list[Rendered]]:
 
 def check_pure(name: str, turns: list[Turn]) -> None:
     """Render twice, render fresh, and leave the history alone."""
-    renderer = build(name)
+    renderer = make(name)
     history, prompts = follow(renderer, turns)
-    before = copy.deepcopy((history.opening, history.turns, history.all_memos))
+    before = repr((history.opening, history.turns, history.all_memos))
     assert renderer.render(history) == prompts[-1]
-    assert build(name).render(history) == prompts[-1]
-    assert (history.opening, history.turns, history.all_memos) == before
+    assert make(name).render(history) == prompts[-1]
+    assert repr((history.opening, history.turns, history.all_memos)) == before
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_yaml_and_class_agree(name: str) -> None:
     """YAML holds every field with its default, the class is a frozen dataclass with a Source line and a REVISION."""
-    cls = component(name)
-    fields = {field.name: field.default for field in dataclasses.fields(cls) if field.init}
-    given_keys = {key for key in load(name) if key not in ("_target_", "inner", "defaults")}
-    assert given_keys == set(fields)
+    cls = component_class(load(name)["_target_"])
+    given_keys = {key for key in load(name) if key not in ("_target_", "inner")}
+    assert given_keys == set(class_parts(cls).settings)
     assert cls.__dataclass_params__.frozen
     assert isinstance(cls.REVISION, int)
     assert "Source:" in (cls.__doc__ or "")
-    plain = OmegaConf.merge(OmegaConf.structured(cls), {key: load(name)[key] for key in given_keys})
-    assert OmegaConf.to_container(plain) == OmegaConf.to_container(OmegaConf.structured(cls))
+    assert typed_node(load(name)).settings == typed_node({"_target_": load(name)["_target_"]}).settings
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -124,7 +110,7 @@ def test_render_is_pure_on_recorded_runs(name: str) -> None:
 @settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_segments_are_in_order_and_name_their_turns(name: str, turns: list[Turn]) -> None:
     """The opening first, then turns in order, each range inside the history; messages are the segments' messages."""
-    history, prompts = follow(build(name), turns)
+    history, prompts = follow(make(name), turns)
     rendered = prompts[-1]
     assert rendered.segments[0].part is Part.opening
     starts = [segment.first_turn for segment in rendered.segments if segment.part in (Part.agent, Part.observation)]
@@ -140,7 +126,7 @@ def test_the_newest_turn_is_always_shown(name: str, turns: list[Turn]) -> None:
     """No renderer hides what just happened."""
     if not turns:
         return
-    _, prompts = follow(build(name), turns)
+    _, prompts = follow(make(name), turns)
     newest = [segment for segment in prompts[-1].segments if segment.last_turn == len(turns)]
     assert turns[-1].observations[-1].shown in "\n".join(m.content for segment in newest for m in segment.messages)
 
@@ -149,7 +135,7 @@ def test_the_newest_turn_is_always_shown(name: str, turns: list[Turn]) -> None:
 def test_prompt_layer_keeps_the_task(name: str) -> None:
     """A layer adds to the harness's prompt and never drops the task; applied twice to equal templates it is equal."""
     template = HarnessTemplate("You are an agent.", "Fix bug 17.\n\n1. Think.\n2. Act.", "1. Think.")
-    layered = build(name).prompt_layer(template)
+    layered = make(name).prompt_layer(template)
     assert "Fix bug 17." in layered.task
     assert "2. Act." in layered.task
-    assert build(name).prompt_layer(template) == layered
+    assert make(name).prompt_layer(template) == layered

@@ -8,6 +8,7 @@ placeholder text with `run.has_text` False: they can be replayed in full, not re
 from __future__ import annotations
 
 import logging
+import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -88,6 +89,11 @@ def recorded_template(task: Task) -> HarnessTemplate:
     )
 
 
+def _plain(name: str) -> str:
+    """A name for rows and files: everything but letters, digits and `. _ - +` becomes `_`."""
+    return re.sub(r"[^\w.+-]+", "_", name, flags=re.ASCII) or "run"
+
+
 def _signature(path: Path) -> tuple[tuple[str, int, int], ...]:
     """(name, size, modification time) of every file, so that a changed file is loaded again."""
     files = sorted(path.rglob("*")) if path.is_dir() else [path]
@@ -133,14 +139,14 @@ def _judge_skipped(report: FolderReport, path: Path, *, skip_foreign: bool) -> N
 
 
 def _numbered(runs: Sequence[LoadedRun], path: Path) -> tuple[Task, ...]:
-    """Tasks in id order. Runs of one instance are numbered by content (`id`, `id#2`, ...), never by file name.
+    """Tasks in id order, ids in characters that file names take. Runs of one instance are numbered by content (`id`, `id#2`, ...), never by file name.
 
     A run that is there twice (the same content in two files) is one task.
     """
     unique: dict[tuple[str, str], LoadedRun] = {}
     for loaded in runs:
         try:
-            unique.setdefault((loaded.instance_id, run_digest(loaded.run)), loaded)
+            unique.setdefault((_plain(loaded.instance_id), run_digest(loaded.run)), loaded)
         except UnicodeEncodeError as error:
             raise BenchmarkError(
                 f"{path}: run {loaded.instance_id} holds a lone surrogate, which is no text: repair the file"
@@ -150,7 +156,7 @@ def _numbered(runs: Sequence[LoadedRun], path: Path) -> tuple[Task, ...]:
     for instance, digest in sorted(unique):
         seen[instance] += 1
         loaded = unique[instance, digest]
-        meta = {"instance_id": instance, "source_format": loaded.run.source_format, **loaded.meta}
+        meta = {"instance_id": loaded.instance_id, "source_format": loaded.run.source_format, **loaded.meta}
         task_id = instance if seen[instance] == 1 else f"{instance}#{seen[instance]}"
         tasks.append(Task(task_id, loaded.run.opening[-1].content, digest, loaded.run, meta))
     return tuple(tasks)

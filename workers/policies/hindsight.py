@@ -23,24 +23,28 @@ MAX_PROGRESS_CHARS: Final = 200
 
 
 @lru_cache(maxsize=256)
-def quiet_steps(run: RecordedRun) -> frozenset[int]:
+def quiet_steps(run: RecordedRun, cwd: str = "") -> frozenset[int]:
     """The steps (1-based) that no later step reads again; the last step is never among them.
+
+    Commands start in `cwd`.
 
     Cost: every step looks at most at two shared lines per later step before it is settled, so O(lines + steps^2).
     """
     steps = run.steps
-    again = _repeated_commands(steps) | _reread_files(steps) | _reshown_lines(steps)
+    again = _repeated_commands(steps) | _reread_files(steps, cwd) | _reshown_lines(steps)
     return frozenset(index for index in range(1, len(steps)) if index not in again)
 
 
-def stale_labels(run: RecordedRun, *, window: int, coverage: float, streams: Streams) -> dict[int, tuple[int, ...]]:
+def stale_labels(
+    run: RecordedRun, *, window: int, coverage: float, streams: Streams, cwd: str = ""
+) -> dict[int, tuple[int, ...]]:
     """Turn -> the labels (0-based) its reply names STALE.
 
     A quiet step i is named with probability `coverage` in the reply of turn i + delay, delay drawn from 1..window,
     which Eq. 4 accepts; a delay past the end of the run leaves it unnamed. Both draws depend on the step alone.
     """
     named: dict[int, list[int]] = defaultdict(list)
-    for step in sorted(quiet_steps(run)):
+    for step in sorted(quiet_steps(run, cwd)):
         if streams.uniform("stale-coverage", step) < coverage:
             turn = step + 1 + streams.integer("stale-delay", step) % window
             if turn <= len(run.steps):
@@ -81,12 +85,12 @@ def _repeated_commands(steps: Sequence[RecordedStep]) -> set[int]:
     return again
 
 
-def _reread_files(steps: Sequence[RecordedStep]) -> set[int]:
+def _reread_files(steps: Sequence[RecordedStep], cwd: str) -> set[int]:
     """Steps that show lines of a file which a later step shows too."""
     again: set[int] = set()
     later: dict[str, list[Read]] = defaultdict(list)
     for index in range(len(steps), 0, -1):
-        reads = [read for action in steps[index - 1].actions for read in parse_read(action.command)]
+        reads = [read for action in steps[index - 1].actions for read in parse_read(action.command, cwd)]
         if any(read.overlaps(other) for read in reads for other in later[read.path]):
             again.add(index)
         for read in reads:

@@ -61,6 +61,7 @@ class Replay(SessionState[ReplaySession]):
         generated: recorded gives generated positions the ids the reply has in the next prompt; opaque gives them
             fresh ids, as on a real server that generates something else.
         max_completion_tokens: limit per reply; a recorded reply above it is refused.
+        cwd: directory a recorded command starts in; hindsight sees relative paths from there.
     Source: re-rendered trajectories, ReFold (arXiv 2610.07863) section 4.4; stale and coverage are our choice, the
         recordings hold no PROGRESS/STALE lines.
     """
@@ -71,6 +72,7 @@ class Replay(SessionState[ReplaySession]):
     coverage: float = 0.6
     generated: GeneratedIds = GeneratedIds.recorded
     max_completion_tokens: int = 16384
+    cwd: str = "/testbed"
 
     def __post_init__(self) -> None:
         if not 0.0 <= self.coverage <= 1.0:
@@ -107,7 +109,9 @@ class Replay(SessionState[ReplaySession]):
         asked = signals is not None and signals.kind == "stale"
         labels = None
         if signals is not None and asked and self.stale is StaleSource.hindsight:
-            labels = stale_labels(task.run, window=signals.window, coverage=self.coverage, streams=streams)
+            labels = stale_labels(
+                task.run, window=signals.window, coverage=self.coverage, streams=streams, cwd=self.cwd
+            )
         self._begin(ReplaySession(task.run, counter, labels, self.stale.value if asked else StaleSource.none.value))
 
     def propose(self, history: History, rendered: Rendered) -> Proposal:

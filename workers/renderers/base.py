@@ -11,7 +11,7 @@ from workers.renderers.common import Quiet, Rows, Session
 
 
 @dataclass(frozen=True)
-class Base(Quiet, Session[Rows]):
+class Base(Quiet, Session):
     """Render every turn in full.
 
     Invariants: the prompt of step t+1 starts with the prompt of step t.
@@ -26,5 +26,5 @@ class Base(Quiet, Session[Rows]):
 
     def render(self, history: History, visible_from: int = 1) -> Rendered:
         """Opening and turns `visible_from`..t in full."""
-        rows = self._cache
+        rows: Rows = self._cache
         return Rendered(tuple(rows.opening(history) + rows.between(history, visible_from, len(history))))

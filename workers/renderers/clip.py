@@ -26,7 +26,7 @@ def clipped(text: str, cap_chars: int) -> str:
 
 
 @dataclass(frozen=True)
-class Clip(Quiet, Session[TwoZones]):
+class Clip(Quiet, Session):
     """Cut every observation older than the `keep_recent` newest to `cap_chars` characters, frame included.
 
     Attributes:
@@ -54,7 +54,8 @@ class Clip(Quiet, Session[TwoZones]):
     def render(self, history: History, visible_from: int = 1) -> Rendered:
         """Turns up to t - keep_recent with cut observations, the others in full."""
         boundary = max(0, len(history) - self.keep_recent)
-        return self._cache.render(history, boundary=boundary, visible_from=visible_from)
+        zones: TwoZones = self._cache
+        return zones.render(history, boundary=boundary, visible_from=visible_from)
 
     def _shorten(self, turn: Turn) -> Segment:
         shown = [observation.shown for observation in turn.observations]

@@ -6,7 +6,7 @@ Not a renderer itself. A renderer without signals, interception and memos subcla
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Generic, TypeVar
+from typing import Any
 
 from serving.calls import Message
 from workers.history import (
@@ -25,18 +25,17 @@ from workers.history import (
 )
 from workers.interfaces import AuxCaller, HarnessTemplate, SignalRequest
 
-CacheT = TypeVar("CacheT")
 
-
-class Session(Generic[CacheT]):
+class Session:
     """Holds the cache of one session outside the dataclass fields of a frozen renderer.
 
-    A plain class, so that the dataclass machinery (and OmegaConf) sees settings only.
+    A plain class, so that the dataclass machinery sees settings only; not generic, because OmegaConf 2.3 reads the type
+    arguments of a structured class's first base as key and value types.
     """
 
-    _cache: CacheT
+    _cache: Any
 
-    def _begin(self, cache: CacheT) -> None:
+    def _begin(self, cache: Any) -> None:
         object.__setattr__(self, "_cache", cache)
 
 

@@ -24,7 +24,7 @@ def placeholder(observation: Observation) -> str:
 
 
 @dataclass(frozen=True)
-class Mask(Quiet, Session[TwoZones]):
+class Mask(Quiet, Session):
     """Keep the `keep_recent` newest observations, placeholders for older ones; replies stay in place.
 
     Attributes:
@@ -53,7 +53,8 @@ class Mask(Quiet, Session[TwoZones]):
     def render(self, history: History, visible_from: int = 1) -> Rendered:
         """Turns up to p * floor((t - N) / p) with placeholders, the others in full."""
         boundary = max(0, len(history) - self.keep_recent) // self.polling * self.polling
-        return self._cache.render(history, boundary=boundary, visible_from=visible_from)
+        zones: TwoZones = self._cache
+        return zones.render(history, boundary=boundary, visible_from=visible_from)
 
 
 def _masked(turn: Turn) -> Segment:

@@ -33,7 +33,7 @@ class ExemptOn(StrEnum):
 
 
 @dataclass(frozen=True)
-class Refold(Session["RefoldCache"]):
+class Refold(Session):
     """Deduplicate and fold what lies behind the chunked boundary b_t = max(0, k * floor((t - k) / k)).
 
     Attributes:
@@ -122,12 +122,13 @@ class Refold(Session["RefoldCache"]):
 
     async def observe(self, history: History, seen: Rendered, aux: AuxCaller) -> tuple[Memo, ...]:
         """Read the newest turn; a memo only when it repeats what an outer renderer had summarized."""
-        marks = self._cache.marks_of(history)
+        cache: RefoldCache = self._cache
+        marks = cache.marks_of(history)
         return marks.memos(history.turn(len(history)), seen)
 
     def render(self, history: History, visible_from: int = 1) -> Rendered:
         """The frozen part up to b_t, then the protected turns in full."""
-        cache = self._cache
+        cache: RefoldCache = self._cache
         if not self.is_active:
             rows = cache.rows
             return Rendered(tuple(rows.opening(history) + rows.between(history, visible_from, len(history))))

@@ -52,6 +52,7 @@ class Marks:
     undedupable: set[int] = field(default_factory=set)
     reminders: dict[int, str] = field(default_factory=dict)
     misses: int = 0
+    _alike: list[int] = field(default_factory=list)  # `earlier_alike` of the newest turn
     _commands: dict[str, list[int]] = field(default_factory=dict)
     _bodies: dict[str, list[int]] = field(default_factory=dict)
 
@@ -84,7 +85,7 @@ class Marks:
         """An exemption that turns do not tell: `turn` runs again what another renderer's summary covered in `seen`."""
         if not self.settings.is_reversible or turn.index in self.unfoldable:
             return ()
-        alike = self.earlier_alike(turn)
+        alike = self._alike if turn.index == self.num_turns else self.earlier_alike(turn)
         if not alike:
             return ()
         summaries = [segment for segment in seen.segments if segment.form is Form.summary]
@@ -110,12 +111,13 @@ class Marks:
         self._remember(turn)
 
     def _read_exemption(self, turn: Turn) -> None:
+        self._alike = []
         if turn.kind is TurnKind.restore:
             self.undedupable.add(turn.index)
             if self.settings.pin_restored:
                 self.unfoldable.add(turn.index)
             return
-        alike = self.earlier_alike(turn)
+        alike = self._alike = self.earlier_alike(turn)
         if not alike:
             return
         boundary = self.settings.boundary(turn.index - 1)

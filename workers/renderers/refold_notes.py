@@ -54,12 +54,14 @@ def folded_turn(turn: Turn, *, cwd: str, keep_test_summary: bool) -> FoldedTurn:
 
 def _detail(command: str, body: str, cwd: str, *, keep_test_summary: bool) -> str:
     """e_i of one command: signatures of a read, first lines of a search or listing, else empty."""
+    if not body or body.isspace():
+        return ""
     read = read_of(command, cwd)
     if read is not None:
         found = "; ".join(signatures(body, read.path, top_level_only=False))
         return f"{basename(read.path)}: {found[:SIGNATURES_CHARS]}" if found else ""
     kind = command_kind(command)
-    if not body.strip() or not (kind == "search" or (kind == "run" and keep_test_summary)):
+    if not (kind == "search" or (kind == "run" and keep_test_summary)):
         return ""
     shown_command = " ".join(command.split("\n", 1)[0].split())[:COMMAND_CHARS]
     if kind == "search":

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from db.errors import DbUnavailable, LeaseLost, RecorderMisuse, UnknownName
-from db.records import AttemptEnd, Call, Grade
+from db.records import AttemptEnd, Call, Event, Grade
 from db.store import Claim, Store, owner_name
 
 CLAIM_ALL = """
@@ -244,6 +244,24 @@ def test_one_recorder_serves_two_attempts_and_loses_only_one(store: Store, study
     assert [len(store.calls(attempt.attempt_id)) for attempt in attempts] == [0, 2]
 
 
+def test_a_started_attempt_can_be_adopted_by_another_process(store: Store, study: Any) -> None:
+    """The driver starts and ends an attempt, a worker's recorder writes for it; an unstarted one cannot be adopted."""
+    cell = study.cell()
+    study.register(store, cell)
+    attempt = study.attempt(study.claim(store, cell))
+    recorder = store.recorder()
+    with pytest.raises(LeaseLost):
+        recorder.adopt_attempt(attempt.attempt_id)
+    store.start_attempt(attempt)
+    recorder.adopt_attempt(attempt.attempt_id)
+    recorder.record_call(study.call(attempt.attempt_id))
+    recorder.flush()
+    store.finish_attempt(AttemptEnd(attempt_id=attempt.attempt_id, state="complete", finished_utc_s=1.0))
+    assert len(store.calls(attempt.attempt_id)) == 1
+    with pytest.raises(LeaseLost):
+        store.recorder().adopt_attempt(attempt.attempt_id)
+
+
 def test_rows_are_committed_by_count_and_by_age(store: Store, study: Any) -> None:
     """256 rows, or a row older than 2 ms when the next arrives, make a transaction without flush."""
     from db.sql_recorder import SqlRecorder
@@ -267,6 +285,21 @@ def test_rows_are_committed_by_count_and_by_age(store: Store, study: Any) -> Non
     now[0] = 0.005
     recorder.commit_if_due()
     assert len(store.calls(attempt.attempt_id)) == 259
+
+
+def test_an_event_may_belong_to_no_attempt(store: Store) -> None:
+    """What happens to a cluster between attempts is kept too."""
+    event = Event(attempt_id="owner:here:1", source="driver", sequence=1, kind="actor died", created_utc_s=5.0)
+    store.add([event])
+    assert store.rows(Event) == (event,)
+
+
+def test_a_live_lease_is_not_taken_even_when_running_is_asked_for(store: Store, study: Any) -> None:
+    """`running` among the states means running under an expired lease."""
+    cell = study.cell()
+    study.register(store, cell)
+    study.claim(store, cell)
+    assert store.claim(cell.cell_key, owner="here:2", lease_s=60, states=("running", "planned")) is None
 
 
 def test_grades_are_shared_by_key(store: Store) -> None:

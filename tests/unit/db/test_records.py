@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import subprocess
 import sys
 from dataclasses import fields
@@ -11,7 +12,7 @@ import pytest
 from db.errors import RowRefused
 from db.gate import columns_of
 from db.recorder import ended
-from db.records import WALL_CLOCK_COLUMNS, Attempt, AttemptEnd, Call, attempt_id_of
+from db.records import WALL_CLOCK_COLUMNS, Attempt, AttemptEnd, Call, attempt_id_of, stable_fields
 from db.tables import RECORDS, table_of
 
 
@@ -72,6 +73,18 @@ def test_an_attempts_end_is_part_of_the_attempt() -> None:
     assert attempt.attempt_id == "c1-x.3"
     end = AttemptEnd(attempt_id="c1-x.3", state="complete", finished_utc_s=4.0, share_full_w=1.0)
     assert ended(attempt, end).share_full_w == 1.0
+
+
+def test_records_travel_between_processes() -> None:
+    """A row sent to a recorder in another process arrives equal."""
+    sent = call(num_prompt_tokens=10, error="x")
+    assert pickle.loads(pickle.dumps(sent)) == sent
+
+
+def test_stable_fields_leave_the_wall_clock_out() -> None:
+    """Two runs of a simulated cell may differ in measured milliseconds, not in anything else."""
+    assert stable_fields(call(render_ms=0.4, due_s=1.0)) == stable_fields(call(render_ms=0.7, due_s=1.0))
+    assert stable_fields(call(due_s=1.0)) != stable_fields(call(due_s=1.1))
 
 
 def test_writers_do_not_load_sqlalchemy() -> None:

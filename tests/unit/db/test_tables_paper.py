@@ -243,6 +243,17 @@ def test_the_conditions_stand_below_the_table(capsys: pytest.CaptureFixture[str]
     assert "Stale labels: recorded, coverage 0.7." in written
 
 
+def test_absent_and_shortened_sessions_are_said(capsys: pytest.CaptureFixture[str]) -> None:
+    """48 of 50 sessions, or 13 timed-out ones, would otherwise look like savings."""
+    written = text(table(result("base", measured={"num_sessions": 48, "timeouts": 13})), capsys)
+    assert "Sessions missing: base w=48 has 48 of 50." in written
+    assert "Sessions cut short by a silent stream: base w=48 13 of 48;" in written
+    assert "Resolve: not graded." in written
+    written = text(table(result("base", measured={"resolved": 20})), capsys)
+    assert "Sessions" not in written
+    assert "not graded" not in written
+
+
 def test_mixed_conditions_and_versions_are_called_mixed(capsys: pytest.CaptureFixture[str]) -> None:
     """A table over a simulated and a live cell, or over two vLLM versions, says so with counts."""
     written = text(

@@ -21,10 +21,17 @@ from serving.calls import Message, ToolCall
 from serving.errors import TokenCounterError
 from serving.token_cache import MessageCache
 from serving.token_splitter import SplitRules, count_pieces, piece_ids, piece_starts
-from serving.tokens import FramedCounter, SplitterCounter, TokenizerFileCounter
+from serving.tokens import REVISION, FramedCounter, SplitterCounter, TokenizerFileCounter
 
 RULES = SplitRules(letters=8, digits=3, spaces=32, tabs=4, newlines=1, punctuation=4, broad=2, joining="_.(")
 TEXT = st.text(st.one_of(st.sampled_from(list("abcXYZ019 \t\n_.(:;'\"é中😀")), st.characters()), max_size=120)
+
+# start(user) x 3, then `def`, ` f`, `(x`, `):`, line end, indentation, `return`, ` x`, then end.
+GOLDEN = [
+    *(2005791744, 2005791745, 2005791746),
+    *(1005552872, 779578336, 604860109, 960912748, 1846440201, 1240053726, 1333216225, 1546717149),
+    2010259456,
+]
 
 OPENING = (Message("system", "Be brief."), Message("user", "Fix the bug in parse()."))
 CALL = Message("assistant", "Look first.", tool_calls=(ToolCall("call-1", "bash", '{"command": "ls -la"}'),))
@@ -164,6 +171,12 @@ def test_digests_are_equal_for_equal_prompts_in_every_process() -> None:
     assert len(prompt.digest) == 32
     changed = [OPENING[::-1], OPENING[:1], (*OPENING, CALL), (OPENING[0], replace(OPENING[1], role="assistant"))]
     assert len({prompt.digest, *(counter.prompt(messages).digest for messages in changed)}) == 5
+
+
+def test_ids_of_this_revision_are_frozen() -> None:
+    """Cache hits of stored cells depend on ids: whoever changes this list must raise `serving.tokens.REVISION`."""
+    ids = SplitterCounter().encode(Message("user", "def f(x):\n    return x")).tolist()
+    assert (REVISION, ids) == (1, GOLDEN)
 
 
 def test_the_name_is_identity() -> None:

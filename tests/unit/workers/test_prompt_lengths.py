@@ -48,7 +48,7 @@ def step(reply: str, body: str) -> RecordedStep:
 
 
 def test_lengths_by_hand() -> None:
-    """Two prompts of base: the opening (10), then opening + reply (4) + framed output (49 + 3); nothing is sent twice."""
+    """Two prompts of base: the opening (10), then opening + reply (4) + framed output; nothing is sent twice."""
     run = RecordedRun((Message("user", "0123456789"),), (step("abcd", "out"), step("x", "y")), "test")
     frame = len("<returncode>0</returncode>\n<output>\n\n</output>")
     assert lengths(run, Base()) == PromptLengths(10 + 10 + 4 + frame + 3, 10 + 4 + frame + 3, 10 + 4 + frame + 3)
@@ -64,7 +64,9 @@ def test_shared_prefix_by_hand() -> None:
 
 def test_repeated_chars_by_hand() -> None:
     """Three equal lines of four characters (with their newlines) repeat, two do not."""
-    run = RecordedRun((), (step("", "aaa\nbbb\nccc\nddd"), step("", "bbb\nccc\nddd\nxx"), step("", "aaa\nbbb\nyy")), "t")
+    run = RecordedRun(
+        (), (step("", "aaa\nbbb\nccc\nddd"), step("", "bbb\nccc\nddd\nxx"), step("", "aaa\nbbb\nyy")), "t"
+    )
     assert repeated_chars(run) == [0, 12, 0]
 
 

@@ -117,7 +117,7 @@ def _step(message: Mapping[str, Any], actions: tuple[Action, ...], after: Sequen
         ),
         actions=actions,
         observations=_observations(actions, after),
-        tool_s=_tool_s(extra.get("timestamp"), after) if actions else None,
+        tool_s=_tool_s(extra.get("timestamp"), after[: len(actions)]),
         num_prompt_tokens=usage.num_prompt_tokens,
         num_completion_tokens=usage.num_completion_tokens,
         num_cached_tokens=usage.num_cached_tokens,
@@ -152,7 +152,7 @@ def _observation(message: Mapping[str, Any]) -> Observation:
 
 def _tool_s(reply_s: object, after: Sequence[Mapping[str, Any]]) -> float | None:
     """Seconds from the reply to its last output; None when a time stamp is missing or they do not fit."""
-    stamps = [(message.get("extra") or {}).get("timestamp") for message in after if message["role"] != "exit"]
+    stamps = [(message.get("extra") or {}).get("timestamp") for message in after]
     if not isinstance(reply_s, int | float) or not stamps or not isinstance(stamps[-1], int | float):
         return None
     elapsed = float(stamps[-1]) - float(reply_s)

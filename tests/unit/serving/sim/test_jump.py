@@ -140,3 +140,20 @@ def test_jumping_equals_stepping(seed: int, is_hybrid: bool) -> None:
     stepped = run(setting, seed, 1)
     assert run(setting, seed, 256) == stepped
     assert run(setting, seed, 7) == stepped
+
+
+@pytest.mark.parametrize("is_hybrid", [False, True], ids=["dense", "hybrid"])
+@pytest.mark.parametrize("seed", range(100, 110))
+def test_every_call_is_accounted_for(seed: int, is_hybrid: bool) -> None:
+    """Each call ends once; cached <= shared <= prompt, at least one token computed; its moments are in order."""
+    setting = random_setting(random.Random(seed), is_hybrid=is_hybrid)
+    finished, samples, _ = run(setting, seed, 256)
+    assert len({one.request_id for one in finished}) == len(finished)
+    for one in finished:
+        assert 0 <= one.num_cached_tokens <= one.max_shared_tokens <= one.num_prompt_tokens
+        assert one.num_cached_tokens < one.num_prompt_tokens
+        assert one.num_completion_tokens >= 1
+        assert one.arrival_s <= one.first_scheduled_s < one.first_token_s <= one.last_token_s
+        assert 0.0 <= one.requeue_s < one.last_token_s - one.first_scheduled_s
+        assert (one.num_preemptions > 0) or (one.requeue_s == 0.0 and one.recomputed_tokens == 0)
+    assert all(0.0 <= sample.kv_usage <= sample.kv_usage_peak <= 1.0 for sample in samples)

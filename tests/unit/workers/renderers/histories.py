@@ -17,7 +17,6 @@ from workers.benchmarks.formats import neutral
 from workers.history import Action, History, Observation, Rendered, Signals, Turn, TurnKind
 from workers.interfaces import RecordedRun, Renderer
 
-
 SHARED = Path(__file__).resolve().parents[4].parent / "shared" / "trajectories"
 OPENING = (Message("system", "You are an agent."), Message("user", "Fix the bug."))
 
@@ -153,7 +152,12 @@ def random_turns(draw: st.DrawFn, max_turns: int = 30) -> list[Turn]:
         )
         if kind is TurnKind.format_error:
             turns[-1] = Turn(
-                label + 1, turns[-1].assistant, (), (Observation("Format error: " + "x " * 120),), kind, may_remind=False
+                label + 1,
+                turns[-1].assistant,
+                (),
+                (Observation("Format error: " + "x " * 120),),
+                kind,
+                may_remind=False,
             )
     return turns
 

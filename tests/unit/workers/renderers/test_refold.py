@@ -1,11 +1,22 @@
 """ReFold as a whole: the boundary, the worked example of appendix C.3, reminders, exemptions, ablations."""
 
+import asyncio
+from dataclasses import replace
+
 import pytest
 
 from serving.calls import Message
-from tests.unit.workers.renderers.histories import command_turn, history_of, output, run_through, started, text_of
+from tests.unit.workers.renderers.histories import (
+    command_turn,
+    history_of,
+    no_aux,
+    output,
+    run_through,
+    started,
+    text_of,
+)
 from workers.errors import ConfigurationError
-from workers.history import Action, Form, Part, Rendered, Turn, TurnKind
+from workers.history import Action, Form, Part, Rendered, Segment, Turn, TurnKind
 from workers.renderers.refold import Refold
 
 
@@ -307,3 +318,30 @@ def test_wrong_settings_are_one_line() -> None:
         Refold(k=0)
     with pytest.raises(ConfigurationError, match="note_role=tool; give one of user, tool_append, merge_previous"):
         Refold(note_role="tool")
+
+
+def test_repeating_what_an_outer_summary_covers_is_exempt_by_memo() -> None:
+    """Only the outermost render tells that turn 1 was summarized; turn 8 is exempt by memo (architecture 3)."""
+    renderer = started(Refold())
+    history = history_of(command_turn(0, "cat a", LONG), *(command_turn(n, f"echo {n}") for n in range(1, 7)))
+    inner = renderer.render(history, visible_from=3)
+    summary = Segment((Message("user", "what happened"),), 1, 2, Form.summary, Part.note)
+    seen = replace(inner, segments=(inner.segments[0], summary, *inner.segments[1:]))
+    history.append(command_turn(7, "cat a", LONG))
+    memos = asyncio.run(renderer.observe(history, seen, no_aux))
+    assert [(memo.owner, memo.kind, memo.after_turn, dict(memo.data)) for memo in memos] == [
+        ("renderer", "exempt", 8, {"turn": 8})
+    ]
+    history.extend(memos)
+    for label in range(8, 14):
+        history.append(command_turn(label, f"echo {label}", stale=(7,)))
+    assert 7 not in folded_labels(renderer.render(history, visible_from=3))
+    assert renderer.render(history, visible_from=3) == started(Refold()).render(history, visible_from=3)
+
+
+def test_repeating_a_visible_turn_writes_no_memo() -> None:
+    """Without a summary over the repeated turn there is nothing turns do not tell."""
+    _, prompts = run_through(started(Refold()), [command_turn(n, "cat a", LONG) for n in range(9)])
+    history, _ = run_through(started(Refold()), [command_turn(n, "cat a", LONG) for n in range(9)])
+    assert history.all_memos == ()
+    assert prompts[9].num_exempt == 0

@@ -5,7 +5,7 @@ import pytest
 from serving.calls import Message
 from tests.unit.workers.renderers.histories import command_turn, output
 from workers.history import Action, Turn
-from workers.renderers.refold_dedup import DedupSettings, Deduplicator
+from workers.renderers.refold_dedup import Deduplicator, DedupSettings
 
 
 def deduplicator(**settings: object) -> Deduplicator:
@@ -27,7 +27,7 @@ def shorten(dedup: Deduplicator, *reads: tuple[str, list[str]]) -> list[str | No
 
 
 def test_overlapping_reads_share_line_runs() -> None:
-    """`sed -n 15,40p` after `sed -n 1,20p` of one file: lines 15-20 become a stub with their numbers, the rest stays."""
+    """`sed -n 15,40p` after `sed -n 1,20p` of one file: lines 15-20 become a stub with their numbers."""
     found = shorten(
         deduplicator(),
         ("sed -n '1,20p' /testbed/a.py", lines(1, 20)),
@@ -109,9 +109,7 @@ def test_runs_of_fewer_than_three_lines_stay() -> None:
 
 def test_stubbed_lines_are_no_target() -> None:
     """Step 2 repeats what step 1 shows only through its stub; it points to step 0, where the lines are."""
-    found = shorten(
-        deduplicator(), ("cat a.py", lines(1, 20)), ("cat a.py", lines(1, 30)), ("cat a.py", lines(5, 15))
-    )
+    found = shorten(deduplicator(), ("cat a.py", lines(1, 20)), ("cat a.py", lines(1, 30)), ("cat a.py", lines(5, 15)))
     assert found[1] is not None
     assert found[2] is not None
     assert "identical to step 0" in found[2]

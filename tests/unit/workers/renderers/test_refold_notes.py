@@ -4,7 +4,6 @@ from tests.unit.workers.renderers.histories import command_turn
 from workers.history import Turn, TurnKind
 from workers.renderers.refold_notes import folded_turn, note_text
 
-
 LISTING = """\
 total 1236
 drwxrwxrwx 2 root root   4096 Aug 13 04:34 .
@@ -42,7 +41,10 @@ def note(*turns: Turn, **settings: bool) -> str:
 
 
 def test_note_of_the_worked_example_has_1219_characters() -> None:
-    """Six turns, three PROGRESS texts, five detail lines: 1,219 characters (C.3; limits 40, 70, 180, four lines, six blanks)."""
+    """Six turns, three PROGRESS texts, five detail lines: 1,219 characters.
+
+    Limits 40, 70, 180, four lines, six blanks (C.3, methods 1A.6).
+    """
     text = note(
         command_turn(
             1,

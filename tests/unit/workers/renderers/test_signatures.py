@@ -10,7 +10,8 @@ from workers.renderers.signatures import signatures
     [
         ("a.py", "import x\nclass A(B):\n    async def f(self):\ndefault = 1", ["class A(B):", "async def f(self):"]),
         ("a.py", "    12\tdef f(a):\n    13\t    pass", ["def f(a):"]),
-        ("a.go", "package a\nfunc (s *S) Run() error {\ntype S struct {", ["func (s *S) Run() error {", "type S struct {"]),
+        ("a.go", "package a\nfunc (s *S) Run() error {\ntype S struct {", [
+            "func (s *S) Run() error {", "type S struct {"]),
         ("a.ts", "export function f(a) {\nexport const g = (x) => x\nclass C {", [
             "export function f(a) {", "export const g = (x) => x", "class C {"]),
         ("A.java", "public class A {\n  private static int f(int a) {\n    return g(a);", [
