@@ -1,8 +1,6 @@
-"""The entry point of `python -m orchestrator` and `convoy`: check that no folder hides our packages, then run the
-command.
+"""The entry point of `python -m orchestrator` and `convoy`: check that no folder hides our packages, then run.
 
-The check comes before any other room is imported: a user's own folder named `serving` would otherwise end in a
-traceback.
+The check comes before any other room is imported: a user's own folder `serving` would otherwise end in a traceback.
 """
 
 from __future__ import annotations

@@ -15,10 +15,10 @@ from db.errors import DbError, LeaseLost, RowRefused
 from db.records import AttemptEnd, Cell, Event, to_json
 from db.store import Claim, Store
 from orchestrator.endings import cut_short, ending
-from orchestrator.interfaces import AttemptOutcome, AttemptPlan, Executor, Lease
+from orchestrator.interfaces import AttemptOutcome, AttemptPlan, AttemptProgress, Executor, Lease
 from orchestrator.lease_keeper import LeaseKeeper
 from orchestrator.plan import PlannedCell
-from orchestrator.progress import Display, Standing
+from orchestrator.progress import Display, Standing, progress_of_rows
 from orchestrator.registration import attempt_row
 from orchestrator.rerun import Action, Decision
 from orchestrator.stop import StopFlag
@@ -27,6 +27,7 @@ from serving.clock import stopwatch_s, utc_s
 
 _WAIT_S = 0.5  # how long one look at the executor may take; a signal is noticed within it
 _POLL_OTHERS_S = 2.0  # how often cells that other drivers hold are looked at
+_COUNT_ROWS_S = 3.0  # how often the sessions of running attempts are counted for the display
 _CANCEL_GRACE_S = 20.0  # how long a cancelled attempt may take to report
 
 
@@ -84,6 +85,8 @@ class Driver:
         self._elsewhere: list[tuple[PlannedCell, Decision]] = []
         self._held: dict[str, _Held] = {}
         self._next_poll_s = 0.0
+        self._next_count_s = 0.0
+        self._counted: tuple[AttemptProgress, ...] = ()
 
     def run(self, cells: Sequence[PlannedCell], decisions: Sequence[Decision]) -> None:
         """Run every pending cell, longest first; returns when none is left or the stop flag has been obeyed.
@@ -288,13 +291,25 @@ class Driver:
                 self._keeper.drop(held.cell.key)
         self._held.clear()
 
+    def _progress(self) -> tuple[AttemptProgress, ...]:
+        """What the executor knows of running attempts; for those it knows nothing of, what their rows tell."""
+        known = {progress.attempt_id: progress for progress in self._executor.progress()}
+        unknown = [held for held in self._held.values() if held.attempt_id not in known]
+        if unknown and self._clock_s() >= self._next_count_s:
+            self._next_count_s = self._clock_s() + _COUNT_ROWS_S
+            self._counted = tuple(
+                progress_of_rows(held.cell, held.attempt_id, self._store.sessions(held.attempt_id)) for held in unknown
+            )
+        counted = [progress for progress in self._counted if progress.attempt_id in self._held]
+        return (*known.values(), *(progress for progress in counted if progress.attempt_id not in known))
+
     def _show(self) -> None:
         self._display.update(
             Standing(
                 num_pending=len(self._pending),
                 num_elsewhere=len(self._elsewhere),
                 running=tuple((held.cell.title, held.attempt_id) for held in self._held.values()),
-                progress=tuple(self._executor.progress()),
+                progress=self._progress(),
                 pending_weight=sum(cell.weight for cell, _ in self._pending),
                 running_weight=sum(held.cell.weight for held in self._held.values()),
             )

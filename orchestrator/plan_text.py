@@ -66,6 +66,8 @@ def summary_lines(plan: SweepPlan, states: Mapping[str, str]) -> Iterator[str]:
     for cell in plan.cells:
         counts[states[cell.key]] = counts.get(states[cell.key], 0) + 1
     yield f"sweep {plan.name}: " + ", ".join(f"{count} {state}" for state, count in sorted(counts.items()))
+    if counts.get("planned") or counts.get("running"):
+        yield "resume: run the same command again"
     for state in ("failed", "lost", "tainted"):
         if counts.get(state):
             yield f"run the {state} cells again: the same command with rerun={state}"

@@ -102,6 +102,19 @@ def num_calls_of(sessions: Sequence[Session]) -> int:
     return sum(session.num_main_calls + session.num_auxiliary_calls for session in sessions)
 
 
+def progress_of_rows(cell: PlannedCell, attempt_id: str, sessions: Sequence[Session]) -> AttemptProgress:
+    """A running attempt's counters as its recorded sessions tell them; calls of open sessions are not in them."""
+    left = cell.num_tasks - len(sessions)
+    return AttemptProgress(
+        attempt_id=attempt_id,
+        sessions_done=len(sessions),
+        sessions_total=cell.num_tasks,
+        sessions_open=min(cell.num_workers, left),
+        calls=num_calls_of(sessions),
+        clock_s=max((session.finished_s for session in sessions), default=0.0),
+    )
+
+
 def duration(seconds: float) -> str:
     """`45 s`, `12 min`, `3.5 h`."""
     if seconds < 90:
@@ -167,10 +180,12 @@ class LiveDisplay:
 
     def ended(self, cell: PlannedCell, end: AttemptEnd, sessions: Sequence[Session]) -> None:
         """See `Display`."""
+        from rich.text import Text
+
         self._tally.add(cell, end, sessions)
         colours = {"complete": "green", "tainted": "yellow"}
         text = ending_line(cell, end, sessions)
-        self._console.print(text, style=colours.get(end.state, "red"), markup=False, soft_wrap=True)
+        self._console.print(Text(text, style=colours.get(end.state, "red")), soft_wrap=True)
 
     def update(self, standing: Standing) -> None:
         """See `Display`."""

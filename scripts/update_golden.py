@@ -1,8 +1,6 @@
-"""Write the golden files that describe identity: `python -m scripts.update_golden`. Review the diff before committing
-it.
+"""Write the golden files that describe identity: `python -m scripts.update_golden`. Review the diff.
 
-- tests/golden/field_classes.json: every setting of every component in conf/ and of the root, and whether it is
-identity.
+- tests/golden/field_classes.json: every setting of every component in conf/ and of the root, and its class.
 - tests/golden/cells_v1.json: specifications of planned cells with their keys, as a database of this version holds them.
   Old entries are kept: their keys must stay recomputable for ever.
 """

@@ -81,7 +81,7 @@ class VllmScheduler:
         """Drop requests between steps."""
         from vllm.v1.request import RequestStatus
 
-        # One by one: vLLM turns a list into a set, whose order (and so that of the freed blocks) differs between processes.
+        # One by one: vLLM turns a list into a set, whose order (and so the free list) differs between processes.
         for request_id in request_ids:
             self.scheduler.finish_requests(request_id, RequestStatus.FINISHED_ABORTED)
 

@@ -139,9 +139,10 @@ def _judge_skipped(report: FolderReport, path: Path, *, skip_foreign: bool) -> N
 
 
 def _numbered(runs: Sequence[LoadedRun], path: Path) -> tuple[Task, ...]:
-    """Tasks in id order, ids in characters that file names take. Runs of one instance are numbered by content (`id`, `id#2`, ...), never by file name.
+    """Tasks in id order, ids in characters that file names take.
 
-    A run that is there twice (the same content in two files) is one task.
+    Runs of one instance are numbered by content (`id`, `id#2`, ...), never by file name. A run that is there twice
+    (the same content in two files) is one task.
     """
     unique: dict[tuple[str, str], LoadedRun] = {}
     for loaded in runs:

@@ -160,7 +160,10 @@ def _text(file: Path) -> str:
 
 
 def _json(text: str) -> Any:
-    return json.loads(text, parse_constant=_refuse_constant)
+    try:
+        return json.loads(text, parse_constant=_refuse_constant)
+    except RecursionError:
+        raise json.JSONDecodeError("nested too deeply", "", 0) from None
 
 
 def _refuse_constant(name: str) -> NoReturn:

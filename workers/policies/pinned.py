@@ -2,25 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Generic, TypeVar
-
-StateT = TypeVar("StateT")
+from typing import Any
 
 
-class SessionState(Generic[StateT]):
+class SessionState:
     """Holds what `start` made for one session.
 
-    A plain class, so that the dataclass machinery (and OmegaConf) sees settings only.
+    A plain class, not generic, so that the dataclass machinery and OmegaConf see settings only.
     """
 
-    _state: StateT | None
+    _state: Any
 
-    def _begin(self, state: StateT) -> None:
+    def _begin(self, state: object) -> None:
         object.__setattr__(self, "_state", state)
 
-    @property
-    def _session(self) -> StateT:
-        state: StateT | None = getattr(self, "_state", None)
-        if state is None:
-            raise RuntimeError(f"{type(self).__name__} is used before start()")
-        return state
+    def _started(self) -> Any:
+        """What `start` made; RuntimeError before it."""
+        try:
+            return self._state
+        except AttributeError:
+            raise RuntimeError(f"{type(self).__name__} is used before start()") from None

@@ -51,7 +51,7 @@ class ReplaySession:
 
 
 @dataclass(frozen=True)
-class Replay(SessionState[ReplaySession]):
+class Replay(SessionState):
     """Replay a task's recorded run.
 
     Attributes:
@@ -141,6 +141,11 @@ class Replay(SessionState[ReplaySession]):
         step = self._session.run.steps[len(history)]
         error = None if step.actions else "\n".join(observation.shown for observation in step.observations)
         return Reply(self._reply(len(history) + 1)[0], step.actions, error)
+
+    @property
+    def _session(self) -> ReplaySession:
+        session: ReplaySession = self._started()
+        return session
 
     def _reply(self, turn: int) -> tuple[Message, str]:
         """The reply of `turn` (1-based) as it enters the history, and the lines that were added to it."""

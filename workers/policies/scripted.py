@@ -17,7 +17,7 @@ NO_COMMAND = "Format error: give exactly one command in a ```bash block."
 
 
 @dataclass(frozen=True)
-class Scripted(SessionState[TokenCounter]):
+class Scripted(SessionState):
     """Give the replies of a list, one per step, whatever the prompt is; the session ends when they are used up.
 
     Attributes:
@@ -60,7 +60,8 @@ class Scripted(SessionState[TokenCounter]):
         if len(history) >= len(self.replies):
             raise StepLimit(f"the script has {len(self.replies)} replies")
         message = Message("assistant", self.replies[len(history)])
-        ids = self._session.reply_ids(message)
+        counter: TokenCounter = self._started()
+        ids = counter.reply_ids(message)
         return Proposal(max_completion_tokens=self.max_completion_tokens, pinned=PinnedReply(message, len(ids), ids))
 
     def interpret(self, history: History, result: CallResult) -> Reply:

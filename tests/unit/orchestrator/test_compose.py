@@ -23,7 +23,7 @@ def compose(composer: Composer, *texts: str) -> dict[str, object]:
 
 
 def test_values_are_set_and_typed(composer: Composer) -> None:
-    """Scalars arrive with the declared type; a component's key and a nested limit are set; the default stays elsewhere."""
+    """Scalars arrive with the declared type; a component's key and a nested limit are set; defaults stay elsewhere."""
     config = compose(
         composer, "num_workers=16", "temperature=1", "renderer=mask", "renderer.keep_recent=3", "limits.max_steps=9"
     )

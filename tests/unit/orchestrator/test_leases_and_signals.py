@@ -89,6 +89,10 @@ def test_first_signal_sets_the_flag_second_one_ends_at_once(number: signal.Signa
         assert flag.wait(5.0)
         assert (flag.exit_code, flag.reason) == (code, f"interrupted by {number.name}")
         with pytest.raises(KeyboardInterrupt):
-            os.kill(os.getpid(), number)
-            flag.wait(1.0)
+            _signal_and_wait(number, flag)
     assert signal.getsignal(number) is before
+
+
+def _signal_and_wait(number: signal.Signals, flag: StopFlag) -> None:
+    os.kill(os.getpid(), number)
+    flag.wait(1.0)

@@ -54,7 +54,7 @@ def test_exit_code_0_only_when_all_cells_are_complete(command: Make, planned_cel
 
 
 def test_rerun_prints_its_reasons_first(command: Make, planned_cell: Make) -> None:
-    """rerun=failed says RERUN with the reason, then makes a new attempt; a second time there is nothing and the code is 0."""
+    """rerun=failed says RERUN with the reason and makes a new attempt; a second time there is nothing, exit code 0."""
     command(planned_cell("a"), script={"cell=a": "ReplicaLost"})
     code, lines, executor = command(planned_cell("a"), rerun="failed")
     assert code == 0
@@ -142,7 +142,7 @@ def test_other_settings_replace_the_sweep(store: Store, sweep_plan: Make, planne
 
 
 def test_snapshot_has_what_tables_need(command: Make, planned_cell: Make, store: Store) -> None:
-    """An attempt's configuration carries prices and cache sizes, but not the database's address (it may hold a password)."""
+    """An attempt's configuration carries prices and cache sizes, but not the database's address with its password."""
     command(planned_cell("a"))
     config = json.loads(store.attempts("v1-a")[0].config_json)
     assert {"prices", "kv", "revisions", "derived"} <= set(config)

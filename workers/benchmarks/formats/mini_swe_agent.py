@@ -8,8 +8,9 @@ they become the submission. Tool seconds are the time between the reply's and it
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 from serving.calls import Message
 from workers.actions import fenced_commands, is_submission, step_kind, tool_call_actions
@@ -29,7 +30,9 @@ from workers.interfaces import RecordedRun, RecordedStep
 
 NAME = "mini-swe-agent"
 HINT = 'a JSON object with "messages" and "trajectory_format": "mini-swe-agent-1...", or a list of messages'
-_SLOWEST_TOOL_S = 24 * 3600.0  # beyond that two time stamps are not one execution
+KNOWN_VERSIONS: Final = ("mini-swe-agent-1", "mini-swe-agent-1.1")
+_LOG = logging.getLogger(__name__)
+_SLOWEST_TOOL_S: Final = 24 * 3600.0  # beyond that two time stamps are not one execution
 
 
 def matches(document: object) -> bool:
@@ -53,6 +56,8 @@ def _read_one(document: Any, origin: str) -> LoadedRun:
         messages, info, label = document, dict[str, Any](), "bare-message-list"
     else:
         messages, info, label = document["messages"], document.get("info") or {}, str(document["trajectory_format"])
+        if label not in KNOWN_VERSIONS:
+            _LOG.warning("%s: trajectory_format %s is newer than %s; read as that", origin, label, KNOWN_VERSIONS[-1])
     first = next((i for i, message in enumerate(messages) if message["role"] == "assistant"), None)
     if first is None:
         raise FormatProblem("no reply in it")

@@ -150,7 +150,7 @@ DEEPSEEK_V3_CHAT: Final = Profile(
         "edit": {"read": 0.3962, "write": 0.2826, "run": 0.1293, "edit": 0.1272, "search": 0.0574, "submit": 0.0073},
         "write": {"run": 0.5798, "write": 0.1707, "search": 0.1125, "read": 0.0857, "edit": 0.0477, "submit": 0.0035},
     },
-    repeat_growth=(0.2, 0.03, 1.4),
+    repeat_growth=(0.18, 0.027, 1.3),
     reply_tokens=(36, 3.6),
 )
 

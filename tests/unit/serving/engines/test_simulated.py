@@ -228,3 +228,24 @@ def test_equal_runs_give_equal_results() -> None:
         )
 
     assert run_virtual(main) == run_virtual(main)
+
+
+class BrokenTime:
+    """A step-time model with a bug."""
+
+    def step_time_s(self, batch: StepBatch) -> float:
+        """Never answers."""
+        raise ZeroDivisionError("no bandwidth")
+
+
+def test_a_dying_engine_fails_its_calls() -> None:
+    """An error inside the engine reaches every open call as ReplicaLost with its cause; nothing hangs."""
+
+    async def main(clock: VirtualClock) -> None:
+        limits = SchedulerLimits(max_num_batched_tokens=64, max_num_seqs=8, max_model_len=600)
+        replica = SimulatedReplica("r0", "m", SimulatedCore(limits, CacheLayout(51, 16), BrokenTime()), clock)
+        with pytest.raises(ReplicaLost, match="no bandwidth") as caught:
+            await replica.generate(make_call("a", 10, 5))
+        assert isinstance(caught.value.__cause__, ZeroDivisionError)
+
+    run_virtual(main)

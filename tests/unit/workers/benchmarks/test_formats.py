@@ -75,6 +75,16 @@ def test_mini_swe_agent_v1_text() -> None:
     assert run.steps[1].kind == "none"
 
 
+def test_a_newer_version_is_read_with_a_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Forks write other versions behind the same prefix: they are read, and said."""
+    file = tmp_path / "fork.json"
+    file.write_text((FIXTURES / "mini_v2.traj.json").read_text().replace("agent-1.1", "agent-1.2"))
+    loaded = load_file(file)
+    assert loaded is not None
+    assert loaded[0].run.steps == runs("mini_v2.traj.json")[0].steps
+    assert "mini-swe-agent-1.2 is newer" in caplog.text
+
+
 def test_bare_message_list() -> None:
     """The user message behind a submitting command is the submission."""
     (run,) = runs("bare_list.json")

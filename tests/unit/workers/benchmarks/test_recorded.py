@@ -137,6 +137,7 @@ def test_wrong_paths_are_one_line(tmp_path: Path) -> None:
         (b'{"a": NaN}', "NaN is not JSON"),
         (b'{"a": "\xff"}', "not UTF-8 (byte 7)"),
         (b"", "is empty"),
+        (b"[" * 100_000, "nested too deeply"),
         (b'{"trajectory_format": "mini-swe-agent-1.1"}', "missing field 'messages'"),
         (b'{"trajectory_format": "mini-swe-agent-1.1", "messages": [{"role": "user", "content": "x"}]}', "no reply"),
         (b'[{"role": "assistant", "content": "x"}]', "no task message"),

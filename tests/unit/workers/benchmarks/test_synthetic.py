@@ -23,12 +23,12 @@ from workers.harnesses.minimal import FORMAT_ITEM, Minimal
 from workers.interfaces import RecordedRun, Task
 from workers.shell_reads import parse_read
 
-NUM_TASKS = 150
+NUM_TASKS = 110
 
 
 @cache
 def runs(profile: ProfileName) -> tuple[RecordedRun, ...]:
-    """150 runs of a profile."""
+    """110 runs of a profile."""
     tasks = Synthetic(profile=profile, num_tasks=NUM_TASKS).tasks()
     return tuple(task.run for task in tasks if task.run is not None)
 

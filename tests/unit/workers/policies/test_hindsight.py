@@ -109,9 +109,9 @@ def test_the_two_lines() -> None:
 
 
 def test_long_runs_are_analysed_in_linear_time() -> None:
-    """Lines that every step shows are looked at a bounded number of times: 3,000 equal outputs are no problem."""
+    """Lines that every step shows are looked at a bounded number of times: 1,500 equal outputs are no problem."""
     same = "\n".join(f"the very same line {number}" for number in range(50))
-    run = run_of(*(step(f"command {number}", same) for number in range(3000)))
+    run = run_of(*(step(f"command {number}", same) for number in range(1500)))
     assert quiet_steps(run) == set()
 
 
