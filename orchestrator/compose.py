@@ -8,6 +8,7 @@ directory.
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -107,4 +108,14 @@ def _typed(config: DictConfig) -> dict[str, Any]:
     except OmegaConfBaseException as exc:
         raise ConfigError(explain(exc)) from exc
     assert isinstance(plain, dict)
+    _refuse_non_finite(plain, "")
     return {str(key): value for key, value in plain.items()}
+
+
+def _refuse_non_finite(value: Any, where: str) -> None:
+    """NaN and infinities have no place in a key or a database."""
+    if isinstance(value, float) and not math.isfinite(value):
+        raise ConfigError(f"{where}={value}: give a finite number")
+    if isinstance(value, (dict, list)):
+        for key, child in value.items() if isinstance(value, dict) else enumerate(value):
+            _refuse_non_finite(child, f"{where}.{key}" if where else str(key))

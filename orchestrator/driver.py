@@ -130,8 +130,10 @@ class Driver:
             cell.key, owner=self._settings.owner, lease_s=self._settings.lease_s, states=decision.from_states
         )
         if claim is None:
-            if self._row(cell.key).state == "running":
+            row = self._row(cell.key)
+            if row.state == "running":
                 self._elsewhere.append((cell, decision))
+                self._display.line(f"waiting   {cell.title}: runs under {row.lease_owner}")
             else:
                 self._display.line(f"{cell.title}: another driver has run it")
             return

@@ -66,20 +66,30 @@ class _VirtualSelector(selectors.BaseSelector):
         self._real = selectors.DefaultSelector()
         self.now_s = 0.0
         self.num_outside = 0
+        self.is_over = False
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        if self.is_over:
+            return self._select_real_time(timeout)
         if self.num_outside:
             return self._real.select(0.0 if timeout == 0 else 0.05)
         ready = self._real.select(0)
         if ready:
-            self.num_outside += 1  # the attempt is over: let the loop's own clean-up run on real time
+            self.is_over = True
             raise ForeignWakeUp(
                 "something outside the virtual clock woke the loop; wrap the await in `async with clock.outside()`"
             )
         if timeout is None:
-            self.num_outside += 1
+            self.is_over = True
             raise RuntimeError("virtual time stands still: every task waits and no timer is set (a deadlock)")
         self.now_s += timeout
+        return ready
+
+    def _select_real_time(self, timeout: float | None) -> list[tuple[selectors.SelectorKey, int]]:
+        """After the attempt the loop's own clean-up (joined threads, cancelled tasks) takes real time."""
+        wait_s = None if timeout is None else min(timeout, 0.05)
+        ready = self._real.select(wait_s)
+        self.now_s += wait_s or 0.0
         return ready
 
     def register(self, fileobj: Any, events: int, data: Any = None) -> selectors.SelectorKey:
@@ -138,5 +148,12 @@ class VirtualClock:
 def run_virtual(main: Callable[[VirtualClock], Coroutine[Any, Any, T]]) -> T:
     """Run `main(clock)` to its end in virtual time and return its result."""
     selector = _VirtualSelector()
+
+    async def attempt() -> T:
+        try:
+            return await main(VirtualClock(selector))
+        finally:
+            selector.is_over = True
+
     with asyncio.Runner(loop_factory=lambda: _VirtualLoop(selector)) as runner:
-        return runner.run(main(VirtualClock(selector)))
+        return runner.run(attempt())

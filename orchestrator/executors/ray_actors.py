@@ -19,12 +19,14 @@ from orchestrator.executors import ray_cluster
 from orchestrator.executors.actor_pool import ActorPool
 from orchestrator.executors.attempt_run import AttemptRun, RunSettings
 from orchestrator.interfaces import AttemptOutcome, AttemptPlan, AttemptProgress
+from serving.clock import stopwatch_s
 
 T = TypeVar("T")
 
 _SIMULATED_SPEED = 100.0
 _SIMULATED_ENGINE = "serving.engines.simulated."
 _CLOSE_TIMEOUT_S = 30.0
+_NODE_LOOK_S = 3.0  # how often an idle look at the executor asks whether its Ray node lives
 
 
 @dataclass
@@ -50,6 +52,7 @@ class RayActorsExecutor:
     _runs: dict[str, AttemptRun] = field(default_factory=dict, init=False, repr=False)
     _outcomes: Any = field(default_factory=queue.SimpleQueue, init=False, repr=False)
     _pool: Any = field(default=None, init=False, repr=False)
+    _looked_s: float = field(default=0.0, init=False, repr=False)
 
     def __post_init__(self) -> None:
         """Refuse what cannot run."""
@@ -82,14 +85,25 @@ class RayActorsExecutor:
         self._thread.start(self._run(run))
 
     def wait(self, timeout_s: float) -> Sequence[AttemptOutcome]:
-        """See `Executor`."""
+        """See `Executor`.
+
+        Raises:
+            ClusterError: this driver's Ray node is gone, so that no attempt can run any more.
+        """
         outcomes = []
         try:
             outcomes.append(self._outcomes.get(timeout=timeout_s))
             while True:
                 outcomes.append(self._outcomes.get_nowait())
         except queue.Empty:
+            if not outcomes:
+                self._look_at_node()
             return outcomes
+
+    def _look_at_node(self) -> None:
+        if stopwatch_s() - self._looked_s > _NODE_LOOK_S:
+            self._looked_s = stopwatch_s()
+            ray_cluster.require_own_node()
 
     def progress(self) -> Sequence[AttemptProgress]:
         """See `Executor`."""

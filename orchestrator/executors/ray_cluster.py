@@ -68,6 +68,21 @@ def num_cluster_cpus() -> int:
     return max(1, int(ray.cluster_resources().get("CPU", 1)))
 
 
+def require_own_node() -> None:
+    """Notice that the Ray node this driver is attached to has died: nothing can be started any more.
+
+    Raises:
+        ClusterError: it is dead, or the cluster does not answer.
+    """
+    own = ray.get_runtime_context().get_node_id()
+    try:
+        alive = any(node["NodeID"] == own and node["Alive"] for node in ray.nodes())
+    except (ray.exceptions.RayError, ConnectionError, RuntimeError) as exc:
+        raise ClusterError(f"the Ray cluster no longer answers ({_one_line(exc)}); run the command again") from exc
+    if not alive:
+        raise ClusterError("the Ray node of this driver has died; run the command again with rerun=failed")
+
+
 def driver_host() -> str:
     """The host this process runs on; a SQLite file can only be written there."""
     return socket.gethostname()

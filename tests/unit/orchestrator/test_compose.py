@@ -58,6 +58,8 @@ def test_interpolations_are_resolved(composer: Composer) -> None:
         ("num_workers.x=3", "'num_workers' holds no keys"),
         ("num_workers=many", "num_workers: Value 'many' of type 'str' could not be converted to Integer"),
         ("num_workers=null", "num_workers: Incompatible value 'None' for field of type 'int'"),
+        ("deadline_s=inf", "deadline_s=inf: give a finite number"),
+        ("policy.coverage=nan", r"policy\.coverage=nan: give a finite number"),
         ("num_workers=8,16", r"several values are written as a list, num_workers=\["),
         ("+colour=red", "keys cannot be added"),
         ("++num_workers=3", "keys cannot be added"),

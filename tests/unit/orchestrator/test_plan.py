@@ -55,6 +55,16 @@ def test_stale_sensitivity(composer: Composer) -> None:
     assert [cell.sources["signals"] for cell in plan.cells[:2]] == ["none", "hindsight"]
 
 
+@pytest.mark.parametrize(
+    "path", sorted((Path(__file__).parents[3] / "conf" / "sweep").glob("*.yaml")), ids=lambda p: p.stem
+)
+def test_every_sweep_in_conf_can_be_planned(composer: Composer, path: Path) -> None:
+    """Each one expands to different cells with a description, whose titles tell them apart."""
+    plan = make_plan(composer, [f"+sweep={path.stem}"])
+    assert plan.description
+    assert len({cell.title for cell in plan.cells}) == len(plan.cells)
+
+
 def test_one_cell_without_a_sweep(composer: Composer) -> None:
     """Overrides alone make one cell, named after its key; its prices and cache sizes are the paper's (ReFold A.3)."""
     plan = make_plan(composer, TINY)

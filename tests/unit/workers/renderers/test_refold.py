@@ -345,3 +345,19 @@ def test_repeating_a_visible_turn_writes_no_memo() -> None:
     history, _ = run_through(started(Refold()), [command_turn(n, "cat a", LONG) for n in range(9)])
     assert history.all_memos == ()
     assert prompts[9].num_exempt == 0
+
+
+def test_a_renderer_starts_again_for_another_history() -> None:
+    """Its caches follow one history; another one is rendered from its own turns."""
+    renderer = started(Refold())
+    renderer.render(history_of(*(command_turn(n, "cat a", LONG, stale=(n - 1,)) for n in range(12))))
+    other = history_of(*(command_turn(n, f"echo {n}", f"output {n}") for n in range(12)))
+    assert renderer.render(other) == started(Refold()).render(other)
+
+
+def test_a_note_is_never_merged_into_the_opening_behind_an_outer_summary() -> None:
+    """With visible_from > 1 the outer renderer's text comes between opening and note, so the note stands alone."""
+    turns = [command_turn(n, stale=(2,) if n == 3 else (), progress=f"P{n}") for n in range(9)]
+    rendered = started(Refold(note_role="merge_previous")).render(history_of(*turns), visible_from=3)
+    assert rendered.segments[0].messages[-1].content == "Fix the bug."
+    assert folded_labels(rendered) == [2]

@@ -154,3 +154,20 @@ def test_not_reversible_stubs_carry_no_hint() -> None:
     found = shorten(deduplicator(is_reversible=False), ("cat a.py", body), ("cat a.py", body))
     assert found[1] is not None
     assert found[1].startswith("[context-manager] output omitted: identical to step 0.\n<returncode>")
+
+
+def test_a_stub_of_a_run_is_shorter_than_the_run() -> None:
+    """A run of three short lines is left alone when its stub would be longer, whatever the span limit."""
+    common = [f"short line {number}" for number in range(4)]
+    dedup = deduplicator(min_span_chars=1)
+    assert shorten(dedup, ("cat a.py", [*common, "x"]), ("cat a.py", [*common, "y"])) == [None, None]
+
+
+def test_a_stub_points_to_the_earliest_copy() -> None:
+    """Two exempt turns show the same lines; the stub names the first (methods 1A.5)."""
+    dedup = deduplicator()
+    for label in (0, 1):
+        dedup.show(command_turn(label, "cat a.py", "\n".join(lines(1, 20))))
+    text = dedup.shorten(command_turn(2, "cat a.py", "\n".join([*lines(1, 20), "end"])))[0]
+    assert text is not None
+    assert "identical to step 0" in text
