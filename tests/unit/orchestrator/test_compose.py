@@ -50,7 +50,7 @@ def test_interpolations_are_resolved(composer: Composer) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("renderer=refld", r"unknown renderer 'refld'; did you mean 'refold'\? there are: base, "),
+        ("renderer=refld", r"unknown renderer 'refld'; did you mean 'refold'\? there are: .*base, "),
         ("renderer=null", "unknown renderer 'None'"),
         ("num_worker=3", r"unknown key 'num_worker'; did you mean 'num_workers'\? there are: .*replicate"),
         ("limits.max_step=3", r"limits: unknown key 'max_step'; did you mean 'max_steps'\?"),

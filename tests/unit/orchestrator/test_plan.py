@@ -99,7 +99,7 @@ def test_derived_figures(composer: Composer) -> None:
         (["policy.coverage=2"], r"policy\.coverage=2\.0: give a share between 0 and 1"),
         (["benchmark=recorded"], "benchmark=recorded needs benchmark.path="),
         (["benchmark=recorded", "benchmark.path=/nowhere/x"], "/nowhere/x"),
-        (["+sweep=concurency"], r"unknown sweep 'concurency'; did you mean 'concurrency'\? there are: concurrency, "),
+        (["+sweep=concurency"], r"unknown sweep 'concurency'; did you mean 'concurrency'\? there are: .*concurrency, "),
         (["+sweep=./mine.yaml"], "sweep ./mine.yaml: no such file"),
         (["num_workers=2", "num_workers=4"], "num_workers is given twice: num_workers=2 and num_workers=4"),
         (["+sweep=smoke", "arm=mask"], "unknown arm 'mask'"),
