@@ -19,7 +19,7 @@ def plan_lines(plan: SweepPlan, decisions: Sequence[Decision], *, verbose: bool)
     """
     counts = {action: sum(d.action is action for d in decisions) for action in Action}
     listed = ", ".join(f"{count} {action.value}" for action, count in counts.items() if count)
-    yield f"sweep {plan.name}: {plan.description}; {len(plan.cells)} cells: {listed}"
+    yield f"sweep {plan.name}: {plan.description}; {_cells(len(plan.cells))}: {listed}"
     yield from (f"note: {note}" for note in plan.notes)
     width = max(len(cell.title) for cell in plan.cells)
     for cell, decision in zip(plan.cells, decisions, strict=True):
@@ -48,12 +48,16 @@ def derived_lines(cells: Sequence[PlannedCell]) -> Iterator[str]:
             yield "  modelled ms per step of w decodes at 16k tokens each: " + ", ".join(dict.fromkeys(steps))
 
 
+def _cells(count: int) -> str:
+    return f"{count} cell{'' if count == 1 else 's'}"
+
+
 def nothing_to_run(decisions: Sequence[Decision], modes: frozenset[str]) -> str:
     """One line when no cell is pending."""
     if modes:
         return f"rerun={','.join(sorted(modes))}: no cell of this sweep matches; nothing to run"
     num_left = sum(decision.action is Action.leave for decision in decisions)
-    return "nothing to run" + (f"; {num_left} cells are left as they are" if num_left else ": every cell is complete")
+    return "nothing to run" + (f"; left as they are: {_cells(num_left)}" if num_left else ": every cell is complete")
 
 
 def summary_lines(plan: SweepPlan, states: Mapping[str, str]) -> Iterator[str]:

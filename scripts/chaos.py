@@ -27,6 +27,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -132,7 +133,10 @@ def check(trial: Trial) -> Iterator[str]:
     """What is wrong with the database and the output after the last resume."""
     if trial.exit_codes[-1] != 0:
         yield f"exit code {trial.exit_codes[-1]} after the resume"
-    with sqlite3.connect(f"file:{trial.db}?mode=ro", uri=True) as db:
+    if not trial.db.exists():
+        yield "the command made no database"
+        return
+    with closing(sqlite3.connect(f"file:{trial.db}?mode=ro", uri=True)) as db:
         states = dict(db.execute("SELECT state, count(*) FROM cell GROUP BY state"))
         if states != {"complete": _NUM_CELLS}:
             yield f"cells: {states}"
@@ -227,7 +231,7 @@ def _look(trial: Trial) -> int:
     if not trial.db.exists():
         return -1
     try:
-        with sqlite3.connect(f"file:{trial.db}?mode=ro", uri=True, timeout=5.0) as db:
+        with closing(sqlite3.connect(f"file:{trial.db}?mode=ro", uri=True, timeout=5.0)) as db:
             for table, columns in _KEYS.items():
                 trial.seen[table].update(db.execute(f"SELECT {columns} FROM {table}"))
     except sqlite3.OperationalError:

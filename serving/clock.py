@@ -145,6 +145,16 @@ class VirtualClock:
             self._selector.num_outside -= 1
 
 
+def is_virtual() -> bool:
+    """Whether the running loop keeps virtual time."""
+    return isinstance(asyncio.get_running_loop(), _VirtualLoop)
+
+
+async def aside(function: Callable[[], T]) -> T:
+    """Run a blocking call: in a thread on a wall clock, in place in virtual time, which stands still meanwhile."""
+    return function() if is_virtual() else await asyncio.to_thread(function)
+
+
 def run_virtual(main: Callable[[VirtualClock], Coroutine[Any, Any, T]]) -> T:
     """Run `main(clock)` to its end in virtual time and return its result."""
     selector = _VirtualSelector()

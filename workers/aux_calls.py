@@ -6,6 +6,8 @@ length, costs its tokens and time on the replica like any other, and its row say
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from serving.calls import CallKind, Message, PinnedReply
 from serving.interfaces import TokenCounter
 from workers.errors import AuxiliaryError
@@ -29,7 +31,14 @@ class SessionAux:
         self.main_step = 0
 
     async def __call__(
-        self, *, kind: CallKind, messages: tuple[Message, ...], max_completion_tokens: int, declared_tokens: int
+        self,
+        *,
+        kind: CallKind,
+        messages: tuple[Message, ...],
+        max_completion_tokens: int,
+        declared_tokens: int,
+        is_priced_uncached: bool = False,
+        adopt: Callable[[str], bool] | None = None,
     ) -> AuxReply:
         """See `AuxCaller`."""
         prompt = self._counter.prompt(messages)
@@ -41,6 +50,8 @@ class SessionAux:
             prompt=prompt,
             proposal=Proposal(max_completion_tokens=max_completion_tokens, pinned=pinned),
             aux_source=source,
+            is_priced_uncached=is_priced_uncached,
+            adopt=lambda text: bool(text.strip()) and (adopt is None or adopt(text)),
         )
         if not result.message.content.strip():
             raise AuxiliaryError(f"the {kind.value} call of step {self.main_step} came back empty")

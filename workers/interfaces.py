@@ -6,7 +6,7 @@ environment object serves one session; caches inside them never decide a result.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Protocol
@@ -70,12 +70,21 @@ class AuxCaller(Protocol):
     """The only way a renderer reaches a model: routes, records and prices the call."""
 
     async def __call__(
-        self, *, kind: CallKind, messages: tuple[Message, ...], max_completion_tokens: int, declared_tokens: int
+        self,
+        *,
+        kind: CallKind,
+        messages: tuple[Message, ...],
+        max_completion_tokens: int,
+        declared_tokens: int,
+        is_priced_uncached: bool = False,
+        adopt: Callable[[str], bool] | None = None,
     ) -> AuxReply:
         """Make one auxiliary call.
 
         Args:
             declared_tokens: length of the stand-in text when no model answers (replay, simulation).
+            is_priced_uncached: the whole prompt is priced at the uncached rate, whatever the cache served.
+            adopt: whether a reply's text will be used, recorded with the call; None uses every reply.
         Raises:
             AuxiliaryError: the call failed or came back empty.
         """

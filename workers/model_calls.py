@@ -67,9 +67,13 @@ class ModelCaller:
         proposal: Proposal,
         cost: CallCost | None = None,
         aux_source: str | None = None,
+        is_priced_uncached: bool = False,
+        adopt: Callable[[str], bool] | None = None,
     ) -> CallResult:
         """Route and send one call, and record it.
 
+        Args:
+            adopt: whether the reply's text is used, for the row of an auxiliary call.
         Raises:
             ServingError: as the replica raised it, after the row of the failed call was recorded.
         """
@@ -81,6 +85,7 @@ class ModelCaller:
         due_s = self.clock.now_s()
         self.first_request_s = due_s if self.first_request_s is None else self.first_request_s
         row["due_s"] = due_s
+        row["is_priced_uncached"] = is_priced_uncached
         row["shared_prefix_tokens"] = shared_tokens(self._previous, prompt) if kind is CallKind.main else None
         try:
             result = await self.replicas[route.replica_id].generate(request)
@@ -94,6 +99,8 @@ class ModelCaller:
         self._keep(request, result)
         if request.call_index == 1:
             row["shared_prefix_tokens"] = result.timings.max_shared_tokens
+        if adopt is not None:
+            row["is_adopted"] = adopt(result.message.content)
         self._send(records.Call(**row, **_result_columns(result), state="ok"))
         await self._settle()
         return result

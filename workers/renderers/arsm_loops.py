@@ -1,8 +1,8 @@
 """ARSM's loop warnings w: how often an action was tried on the same targets without new evidence, and the guard.
 
-[choice] the paper gives mu and chi but not the similarity: two actions are alike when class and normalized targets agree
-(methods 1B.3), and a repeat counts when its output was seen before under that signature. An edit or write forgets the
-reads, searches and runs before it, since the same command may now show something else.
+[choice] the paper gives mu and chi but not the similarity: two actions are alike when class and normalized targets
+agree (methods 1B.3), and a repeat counts when its output was seen before under that signature. An edit or write forgets
+the reads, searches and runs before it, since the same command may now show something else.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from workers.actions import command_kind
-from workers.history import Action, Observation, Turn, TurnKind
+from workers.history import Action, Observation, Turn
 from workers.shell_reads import parse_read
 
 MAX_SIGNATURES = 64  # [choice] the newest that are remembered, so that a step's cost does not grow
@@ -60,7 +60,7 @@ def counted(loops: Loops, turn: Turn, *, step: int, forgets_on_edit: bool) -> tu
     now, repeats = dict(loops), list[str]()
     for action, observation in zip(turn.actions, turn.observations, strict=False):
         name = signature(action.command)
-        if name is None or was_blocked(turn, observation):
+        if name is None or was_blocked(observation):
             continue
         if forgets_on_edit and command_kind(action.command) in _CHANGING:
             now = {key: loop for key, loop in now.items() if key.startswith(_CHANGING)}
@@ -121,6 +121,6 @@ def guarded(loops: Loops, action: Action, theta_loop: int) -> Observation | None
     return Observation(text, tool_call_id=action.tool_call_id)
 
 
-def was_blocked(turn: Turn, observation: Observation) -> bool:
+def was_blocked(observation: Observation) -> bool:
     """Whether the guard answered instead of the environment."""
-    return turn.kind is TurnKind.guard or (observation.returncode is None and observation.body.startswith(GUARD_MARK))
+    return observation.returncode is None and observation.body.startswith(GUARD_MARK)

@@ -1,7 +1,7 @@
 """The prompt layers of ARSM and its Table 6 variants: what every reply is asked to begin with.
 
-The tags are the paper's (D.1), the text is our own: the paper prints no prompt. A layer takes the place of the harness's
-item on open-ended reasoning and leaves its action format alone.
+The tags are the paper's (D.1), the text is our own: the paper prints no prompt. A layer takes the place of the
+harness's item on open-ended reasoning and leaves its action format alone.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ Begin every reply with these tags, filled in, then give your command as the form
 [CURRENT_STEP] <the step of your checklist that you are working on>"""
 
 _STATUS = """
-[STATUS] judges the last command: ONGOING while the step it belongs to is open, MILESTONE when that step is settled (its \
-records are folded into one line and the checklist moves on), FAILURE when it went wrong or led nowhere, SUCCESS when it \
-confirmed what you expected.
+[STATUS] judges the last command: ONGOING while the step it belongs to is open, MILESTONE when that step is settled \
+(its records are folded into one line and the checklist moves on), FAILURE when it went wrong or led nowhere, SUCCESS \
+when it confirmed what you expected.
 In your first reply there is no last command: write N/A for what speaks about it, ONGOING as status, and add a plan of \
 about five steps, one a line:
 [CHECKLIST]
@@ -53,7 +53,7 @@ about five steps, one a line:
 2. <second step>"""
 
 _LEDGER = """
-When you compare candidates (products, answers, places in the code), add a line for each that you learnt something about:
+When you compare candidates (products, answers, places in the code), add a line for each that you learnt about:
 [CANDIDATES]
 <name>: <what speaks for or against it>"""
 
@@ -64,8 +64,8 @@ context is full."""
 
 _RECORD_TAGS = """\
 Begin every reply with these tags, filled in, then give your command as the format asks:
-[REFLECTION] Result: <what the last command showed, with the names and numbers you will need> Conclusion: <what follows \
-from it; N/A in your first reply>
+[REFLECTION] Result: <what the last command showed, with the names and numbers you will need> Conclusion: <what \
+follows from it; N/A in your first reply>
 [AIM] <what the next command is to find out or change, in one sentence>"""
 
 

@@ -13,9 +13,10 @@ from enum import StrEnum
 from workers.history import History, Turn
 from workers.renderers.arsm_loops import was_blocked
 from workers.renderers.arsm_signals import NOTHING_SAID, Metadata, Status, metadata_of
-from workers.renderers.heuristic_signals import HeuristicSignals, has_failed
+from workers.renderers.heuristic_signals import TRACEBACK, HeuristicSignals, has_failed
 
 _ERROR = re.compile(r"(?:Error|Exception)\b|\berror:|fatal:|No such file|not found")
+_UNINDENTED = re.compile(r"(?<=\n)\S")
 _SEARCHED_CHARS = 20_000  # of an output, for its first error line
 
 
@@ -36,7 +37,7 @@ class Record:
         hypothesis, action, excerpt, result: H, A, start of O, R; one line each.
         conclusion: of the reflection, alone.
         step: the checklist step the turn says it belongs to.
-        error: its first error line, empty when nothing failed.
+        error: its first error line (or its outcome when it printed nothing), empty when nothing failed.
         outcome: return code and size of the output in words.
         summary: the agent's own line on the turn (SM-only).
         repeats: signatures of its actions that brought nothing new.
@@ -68,7 +69,8 @@ def draft(turn: Turn, said: Metadata, *, excerpt_chars: int, repeats: tuple[str,
     """The record of a turn that no reply has spoken about yet."""
     shown = "\n".join(observation.body for observation in turn.observations)
     ran = [observation.returncode for observation in turn.observations]
-    is_blocked = any(was_blocked(turn, observation) for observation in turn.observations)
+    is_blocked = any(was_blocked(observation) for observation in turn.observations)
+    outcome = _outcome(turn, shown)
     failed = any(has_failed(observation) for observation in turn.observations)
     return Record(
         turn.index,
@@ -76,8 +78,8 @@ def draft(turn: Turn, said: Metadata, *, excerpt_chars: int, repeats: tuple[str,
         action=cut(turn.command, excerpt_chars),
         excerpt=cut(shown, excerpt_chars),
         step=cut(said.step, excerpt_chars),
-        error=first_error(shown) if failed else "",
-        outcome=_outcome(turn, shown),
+        error=(first_error(shown) or f"it {outcome}") if failed else "",
+        outcome=outcome,
         repeats=repeats,
         is_clean=bool(turn.actions) and all(code == 0 for code in ran) and not repeats and not is_blocked,
     )
@@ -103,8 +105,10 @@ def cut(text: str, limit: int) -> str:
 
 
 def first_error(text: str) -> str:
-    """The first line that names an error, else the first line with text."""
-    found = _ERROR.search(text, 0, _SEARCHED_CHARS)
+    """What a traceback ends with, else the first line that names an error, else the first line with text."""
+    head = text.find(TRACEBACK)
+    found = _UNINDENTED.search(text, head + len(TRACEBACK)) if head >= 0 else None
+    found = found or _ERROR.search(text, 0, _SEARCHED_CHARS)
     if found is None:
         return next((" ".join(line.split()) for line in text.split("\n", 50)[:50] if line.strip()), "")
     end = text.find("\n", found.end())
@@ -114,13 +118,14 @@ def first_error(text: str) -> str:
 def har_line(record: Record) -> str:
     """A record as the state block shows it (D.2), without the bullet."""
     result = ". ".join(part for part in (record.excerpt, record.result) if part)
-    return f"Turn {record.turn}: [Hypothesis] {record.hypothesis} [Action] {record.action} [Reflection] {result}"
+    hypothesis, action = record.hypothesis or "-", record.action or "-"
+    return f"Turn {record.turn}: [Hypothesis] {hypothesis} [Action] {action} [Reflection] {result or '-'}"
 
 
 def generic_line(record: Record) -> str:
     """A turn as a generic structured summary (SM-only, C.4): what was done, what came of it."""
     summary = f" [Summary] {record.summary}" if record.summary else ""
-    return f"Turn {record.turn}: [Action] {record.action} [Outcome] {record.outcome}{summary}"
+    return f"Turn {record.turn}: [Action] {record.action or '-'} [Outcome] {record.outcome}{summary}"
 
 
 class SignalReader:

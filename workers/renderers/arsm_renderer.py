@@ -22,7 +22,7 @@ from workers.renderers.arsm_prompt import machine_layer, with_text
 from workers.renderers.arsm_records import Record, ReplaySignals
 from workers.renderers.arsm_signals import parse_reply
 from workers.renderers.arsm_state import DoneSteps, PitfallSource, PruneTo, Rules
-from workers.renderers.arsm_window import Capacity, check_rho, checked_capacity, window
+from workers.renderers.arsm_window import check_rho, checked_capacity, window
 from workers.renderers.common import Rows, Session
 
 
@@ -51,7 +51,7 @@ _CHOICES: dict[str, type[StrEnum]] = {
 
 
 @dataclass(frozen=True)
-class StateMachineRenderer(Session["MachineCache"]):
+class StateMachineRenderer(Session):
     """Opening, the newest turns in full, and the state block; the fields are described in `Arsm`.
 
     Source: ARSM (arXiv 2609.32852) section 3.
@@ -128,16 +128,19 @@ class StateMachineRenderer(Session["MachineCache"]):
         """Refuse to go on with a loop after its alert."""
         if not self.guard:
             return None
-        return guarded(self._cache.machine.follow(history).loops, action, self.theta_loop)
+        cache: MachineCache = self._cache
+        return guarded(cache.machine.follow(history).loops, action, self.theta_loop)
 
     async def observe(self, history: History, seen: Rendered, aux: AuxCaller) -> tuple[Memo, ...]:
         """Read the newest turn; the state follows from the turns, so there is nothing to note."""
-        self._cache.machine.follow(history)
+        cache: MachineCache = self._cache
+        cache.machine.follow(history)
         return ()
 
     def render(self, history: History, visible_from: int = 1) -> Rendered:
         """The state block and the newest raw turns; without a turn only the opening."""
-        cache, num_turns = self._cache, len(history)
+        cache: MachineCache = self._cache
+        num_turns = len(history)
         opening = cache.rows.opening(history)
         if num_turns == 0:
             return Rendered(tuple(opening))

@@ -1,4 +1,4 @@
-"""ARSM's dynamic state machine: S_t = [c, p, w, m, a], the operators, and the transition matrix (section 3.2, appendix).
+"""ARSM's dynamic state machine: S_t = [c, p, w, m, a], its operators and the transition matrix (section 3.2, appendix).
 
                  Ongoing   Milestone    Failure      Success
     checklist c  keep      delta        keep         keep

@@ -1,8 +1,8 @@
 """What plain_summary and structured_summary share: one summary of all but the newest turns, rewritten again and again.
 
-[choice] the paper does not say who writes it. `written_by: reply` asks for it inside every reply, so it costs no call of its
-own; `aux` makes one auxiliary call a turn. In replay, whose replies hold no summary, a deterministic one is made from the
-thoughts and outputs (`replay_signals: heuristic`). Not a renderer itself.
+[choice] the paper does not say who writes it. `written_by: reply` asks for it inside every reply, so it costs no call
+of its own; `aux` makes one auxiliary call a turn. In replay, whose replies hold no summary, a deterministic one is made
+from the thoughts and outputs (`replay_signals: heuristic`). Not a renderer itself.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ _SUMMARY = re.compile(r"<summary>(.*?)</summary>\s*", re.I | re.S)
 _IN_REPLY = """\
 Your memory: only your newest {recent} shown in full. Everything before reaches you through one summary, which you \
 rewrite in every reply. What you leave out is gone.
-Begin every reply with the whole summary, rewritten with what the last output adds, in at most {words} words, then give \
-your command as the format asks:
+Begin every reply with the whole summary, rewritten with what the last output adds, in at most {words} words, then \
+give your command as the format asks:
 <summary>
 {form}
 </summary>"""
@@ -55,7 +55,7 @@ class Summary:
 
 
 @dataclass(frozen=True)
-class SummaryRenderer(Quiet, Session["SummaryCache"]):
+class SummaryRenderer(Quiet, Session):
     """Opening, one summary, the newest turns in full; the fields are described in `PlainSummary`.
 
     Source: ARSM (arXiv 2609.32852) Table 6 and appendix C.4.
@@ -116,7 +116,8 @@ class SummaryRenderer(Quiet, Session["SummaryCache"]):
 
         A failed call is noted; the summary before it stays and the turns it lacks are shown in full.
         """
-        cache, last = self._cache, len(history) - self.keep_recent
+        cache: SummaryCache = self._cache
+        last = len(history) - self.keep_recent
         before = cache.newest_memo(history)
         if self.written_by is WrittenBy.reply or last <= before.last_turn:
             return ()
@@ -133,7 +134,8 @@ class SummaryRenderer(Quiet, Session["SummaryCache"]):
 
     def render(self, history: History, visible_from: int = 1) -> Rendered:
         """The summary and the turns it lacks, at least the newest `keep_recent`."""
-        cache, num_turns = self._cache, len(history)
+        cache: SummaryCache = self._cache
+        num_turns = len(history)
         if self.written_by is WrittenBy.aux:
             summary = cache.newest_memo(history)
         else:

@@ -1,7 +1,8 @@
 """ARSM's compression control W(rho): how many turns or entries a memory holds (section 3.3).
 
-W(0) = L_max, and for rho > 0 max(V_min, min(L_max, V_min + round((V_r - V_min) * (1 - rho) / rho))), so that W(0.5) = V_r
-and W(1) = V_min. Exact rationals from rho's decimal literal: in floats (2, 8, 64) at rho = 0.8 gives 3 instead of 4.
+W(0) = L_max, and for rho > 0 max(V_min, min(L_max, V_min + round((V_r - V_min) * (1 - rho) / rho))), so that
+W(0.5) = V_r and W(1) = V_min. Exact rationals from rho's decimal literal: in floats (2, 8, 64) at rho = 0.8 gives 3
+instead of 4.
 [choice] the paper gives neither the three values nor their unit; here raw memory counts turns, the others entries.
 """
 

@@ -26,7 +26,7 @@ _FRAME_TOKENS = 32  # [choice] heading, role frames and generation prompt, so th
 
 
 @dataclass(frozen=True)
-class HarOnly(Quiet, Session["HarCache"]):
+class HarOnly(Quiet, Session):
     """Accumulate HAR records; at the budget the oldest complete ones go for good.
 
     Attributes:
@@ -76,7 +76,8 @@ class HarOnly(Quiet, Session["HarCache"]):
 
     def render(self, history: History, visible_from: int = 1) -> Rendered:
         """The records that are left of turns `visible_from`..t-K, then the last K turns in full."""
-        cache, num_turns = self._cache, len(history)
+        cache: HarCache = self._cache
+        num_turns = len(history)
         first_raw = max(1, num_turns - self.keep_recent + 1, visible_from)
         cache.follow(history)
         segments = cache.rows.opening(history)

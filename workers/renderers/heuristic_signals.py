@@ -1,9 +1,9 @@
 """Stand-ins for what recorded runs lack: [STATUS], [AIM], [REFLECTION] and turn summaries, read off the turns.
 
-For the replay of runs whose agents were never asked (`replay_signals: heuristic`). One forward pass, a turn is judged by
-itself and by what came before: FAILURE on a non-zero return code or a traceback, MILESTONE on the first passing test after
-an edit, SUCCESS on another passing run or a submission, ONGOING otherwise; the aim is the first sentence of the thought,
-the reflection on a turn the first sentence of the next one. [choice] nothing is tuned to ARSM's Table 5.
+For the replay of runs whose agents were never asked (`replay_signals: heuristic`). One forward pass, a turn is judged
+by itself and by what came before: FAILURE on a non-zero return code or a traceback, MILESTONE on the first passing test
+after an edit, SUCCESS on another passing run or a submission, ONGOING otherwise; the aim is the first sentence of the
+thought, the reflection on a turn the first sentence of the next one. [choice] nothing is tuned to ARSM's Table 5.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ CHECKLIST = (
 _SENTENCE_END = re.compile(r"[.!?](?=\s|$)")
 _TEST = re.compile(r"\b(?:pytest|unittest|tox|nosetests?|ctest)\b|\btests?\b|test_|_test|runtests", re.I)
 _FAILED = re.compile(r"\b[1-9]\d* (?:failed|errors?)\b|^(?:FAILED|ERROR)\b", re.M)
-_TRACEBACK = "Traceback (most recent call last)"
+TRACEBACK = "Traceback (most recent call last)"
 
 
 class HeuristicSignals:
@@ -64,7 +64,7 @@ class HeuristicSignals:
 
 def has_failed(observation: Observation) -> bool:
     """A non-zero return code or a traceback."""
-    return observation.returncode not in (None, 0) or _TRACEBACK in observation.body
+    return observation.returncode not in (None, 0) or TRACEBACK in observation.body
 
 
 def thought(turn: Turn) -> str:

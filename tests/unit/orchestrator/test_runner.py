@@ -50,7 +50,7 @@ def test_exit_code_0_only_when_all_cells_are_complete(command: Make, planned_cel
     ]
     code, lines, executor = command(planned_cell("a"), planned_cell("b"))
     assert (code, executor.submitted) == (1, [])
-    assert "nothing to run; 1 cells are left as they are" in lines
+    assert "nothing to run; left as they are: 1 cell" in lines
 
 
 def test_rerun_prints_its_reasons_first(command: Make, planned_cell: Make) -> None:
@@ -79,7 +79,7 @@ def test_dry_run_creates_no_database(command: Make, planned_cell: Make, tmp_path
     path = tmp_path / "other.db"
     code, lines, executor = command(planned_cell("a"), dry_run=True, db={"url": str(path)})
     assert (code, path.exists(), executor.submitted) == (0, False, [])
-    assert lines[0] == "sweep s: a test; 1 cells: 1 RUN"
+    assert lines[0] == "sweep s: a test; 1 cell: 1 RUN"
     command(planned_cell("a"))
     _, lines, _ = command(planned_cell("a"), dry_run=True)
     assert "REUSE  cell=a  v1-a  2 tasks, 1 steps; attempt 1 is complete" in lines
