@@ -2,7 +2,8 @@
 
     cells                 every cell: state, attempts, what the shown attempt says
     calls                 the calls of the shown attempts (v_calls)
-    table NAME            a table in the paper's layout: `concurrency`, or the name of any sweep
+    table NAME            a table in the paper's layout: `concurrency`, or the name of any sweep; `rerender` and
+                          `rerender_trace` for what renderers remove (python -m orchestrator rerender)
     sql 'SELECT ...'      your own question; read-only, one statement, capped in rows and time
     export VIEW           a whole view or table
     migrate               bring an older database to this version's schema
@@ -25,6 +26,7 @@ from db.output import FORMATS, write_paper_table, write_rows
 from db.queries import CellResult
 from db.reader import Reader, with_booleans
 from db.rows import require_sweep
+from db.table_rerender import RERENDER_TABLES, rerender_table
 from db.tables_paper import budget_text
 from db.user_sql import run_sql
 
@@ -96,11 +98,22 @@ def _quoted(text: str) -> str:
 
 
 def _table(arguments: argparse.Namespace) -> int:
+    if arguments.name in RERENDER_TABLES:
+        return _rerender_table(arguments)
     with Reader(arguments.db) as reader:
         table = reader.table(arguments.name, sweep=arguments.sweep, allow_tainted=arguments.allow_tainted)
     if not table.rows:
         raise DataRefused(f"{arguments.db} holds no cells; run a study first")
     write_paper_table(table, fmt=arguments.format, out=arguments.out)
+    return 0
+
+
+def _rerender_table(arguments: argparse.Namespace) -> int:
+    with Reader(arguments.db) as reader:
+        table = rerender_table(reader, arguments.name, sweep=arguments.sweep, allow_tainted=arguments.allow_tainted)
+    write_rows(table.columns, table.rows, fmt=arguments.format, out=arguments.out)
+    if arguments.out is None and arguments.format in ("table", "markdown"):
+        print("", *table.footers, sep="\n")
     return 0
 
 
@@ -156,7 +169,7 @@ def _parser() -> argparse.ArgumentParser:
     calls.add_argument("--cell", metavar="KEY", help="only cells whose key begins so")
     calls.add_argument("--session", metavar="ID", help="only this session")
     calls.add_argument("--limit", type=_positive, default=_MAX_CALLS_SHOWN, help="rows at most (default %(default)s)")
-    table.add_argument("name", metavar="NAME", help="concurrency, or a sweep's name")
+    table.add_argument("name", metavar="NAME", help="concurrency, rerender, rerender_trace, or a sweep's name")
     sql.add_argument("statement", metavar="SQL", help="one SELECT, or - to read it from stdin")
     sql.add_argument("--max-rows", type=_positive, default=10_000, help="rows at most (default %(default)s)")
     sql.add_argument("--timeout-s", type=float, default=30.0, help="seconds at most (default %(default)s)")

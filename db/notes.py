@@ -17,7 +17,7 @@ HINDSIGHT_LINE = (
 )
 _ENGINES = {
     "simulated": "simulated replicas (vLLM's scheduling rules, modelled step times)",
-    "prefix_cache": "no engine, prefix cache only (no times)",
+    "re-rendered": "none: recorded runs rendered again, prefix cache only (no times)",
     "vllm_modelled": "a real vLLM server with modelled step times",
     "vllm_scheduler": "vLLM's own scheduler with modelled step times",
     "vllm_server": "live: a real vLLM server",

@@ -70,8 +70,10 @@ def _check_models(typed: TypedConfig, made: Mapping[str, Any]) -> None:
 
 def _check_executor(typed: TypedConfig) -> None:
     engine, executor = typed.components["engine"].kind, typed.components["executor"].kind
-    if executor == "virtual" and engine != "simulated":
+    if executor == "virtual" and engine not in ("simulated", "prefix_cache"):
         raise ConfigError(f"engine={engine} runs on real time: choose executor=ray_actors, or engine=simulated")
+    if executor != "virtual" and engine == "prefix_cache":
+        raise ConfigError("engine=prefix_cache has no time to run on: choose executor=virtual, or another engine")
 
 
 def check_shared(configs: Sequence[Mapping[str, Any]]) -> None:

@@ -57,6 +57,10 @@ def _run(argv: Sequence[str]) -> int:
 
         _write_all(config_lines(composer, overrides))
         return 0
+    if overrides[:1] == ["rerender"]:
+        from orchestrator.rerender import run_rerender
+
+        return run_rerender(composer, overrides[1:], write=_write, stop=StopFlag())
     from orchestrator.plan import make_plan
     from orchestrator.runner import run_plan
 

@@ -86,6 +86,7 @@ class Driver:
         self._held: dict[str, _Held] = {}
         self._next_poll_s = 0.0
         self._next_count_s = 0.0
+        self._num_told = 0
         self._counted: tuple[AttemptProgress, ...] = ()
 
     def run(self, cells: Sequence[PlannedCell], decisions: Sequence[Decision]) -> None:
@@ -119,7 +120,7 @@ class Driver:
                 self._ended(outcome)
             self._enforce()
         elif self._elsewhere:
-            self._stop.wait(_WAIT_S)
+            self._wait_for_others()
         self._show()
 
     # ---- starting
@@ -130,10 +131,8 @@ class Driver:
             cell.key, owner=self._settings.owner, lease_s=self._settings.lease_s, states=decision.from_states
         )
         if claim is None:
-            row = self._row(cell.key)
-            if row.state == "running":
+            if self._row(cell.key).state == "running":
                 self._elsewhere.append((cell, decision))
-                self._display.line(f"waiting   {cell.title}: runs under {row.lease_owner}")
             else:
                 self._display.line(f"{cell.title}: another driver has run it")
             return
@@ -177,6 +176,12 @@ class Driver:
                 self._elsewhere.append((cell, decision))
             else:
                 self._display.line(f"{row.state:<9} {cell.title} (run by another driver)")
+
+    def _wait_for_others(self) -> None:
+        if self._num_told != len(self._elsewhere):
+            self._num_told = len(self._elsewhere)
+            self._display.line(f"waiting for other drivers' cells: {self._num_told}")
+        self._stop.wait(_WAIT_S)
 
     def _row(self, cell_key: str) -> Cell:
         (row,) = self._store.rows(Cell, cell_key=cell_key)

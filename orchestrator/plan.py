@@ -88,11 +88,12 @@ class SweepPlan:
         return self.cells[0].config
 
 
-def make_plan(composer: Composer, command: Sequence[str]) -> SweepPlan:
+def make_plan(composer: Composer, command: Sequence[str], *, spec: SweepSpec | None = None) -> SweepPlan:
     """Plan the cells a command line asks for.
 
     Args:
         command: overrides, with `+sweep=<name or file>` for more than one cell.
+        spec: a sweep made by the caller, in place of the one `command` names.
     Raises:
         UserError: one line for any mistake.
     """
@@ -100,10 +101,11 @@ def make_plan(composer: Composer, command: Sequence[str]) -> SweepPlan:
     refuse_repeats(parsed)
     overrides = [override for override in parsed if override.key != "sweep"]
     chosen = next((override for override in parsed if override.key == "sweep"), None)
-    if chosen is None:
-        spec, expansion = None, Expansion((Combination({}, tuple(overrides)),))
-    else:
+    if spec is None and chosen is not None:
         spec = read_sweep(composer, str(chosen.value))
+    if spec is None:
+        expansion = Expansion((Combination({}, tuple(overrides)),))
+    else:
         expansion = expand(spec, overrides, composer.vocabulary.override)
     cache = TaskCache()
     cells = tuple(_plan_cell(composer, cache, combination) for combination in expansion.combinations)

@@ -13,7 +13,8 @@ from orchestrator.cells import revisions_of
 from orchestrator.plan import PlannedCell, SweepPlan
 from orchestrator.versions import git_revision, installed_versions
 
-_SIMULATED_KINDS = frozenset({"simulated", "vllm_modelled"})
+# Engine -> Attempt.engine_kind; what is not listed runs for real.
+_ENGINE_KINDS = {"simulated": "simulated", "vllm_modelled": "vllm_modelled", "prefix_cache": "re-rendered"}
 
 
 def register(store: Store, plan: SweepPlan, *, now_utc_s: float) -> None:
@@ -101,7 +102,7 @@ def attempt_row(cell: PlannedCell, claim: Claim, *, now_utc_s: float) -> Attempt
         owner=claim.owner,
         started_utc_s=now_utc_s,
         num_tasks=cell.num_tasks,
-        engine_kind=cell.kinds["engine"] if cell.kinds["engine"] in _SIMULATED_KINDS else "live",
+        engine_kind=_ENGINE_KINDS.get(cell.kinds["engine"], "live"),
         policy_kind=cell.kinds["policy"],
         benchmark_source=cell.sources["benchmark"],
         signals_source=cell.sources["signals"],

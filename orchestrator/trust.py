@@ -24,7 +24,8 @@ class AttemptRows:
     Attributes:
         num_tasks: sessions the cell must have.
         is_wall_clock: whether a late event loop can have bent the times (in virtual time it cannot).
-        facts: the executor's measurements: `max_loop_lag_ms`, `was_cache_warm`.
+        facts: the executor's measurements: `max_loop_lag_ms`, `was_cache_warm`, and `has_times` (False: the engine has
+            no time, so that concurrency, queues and preemptions mean nothing and are not judged).
     """
 
     sessions: Sequence[Session]
@@ -48,13 +49,16 @@ def judge(rows: AttemptRows, thresholds: Mapping[str, Any]) -> Verdict:
     Args:
         thresholds: `orchestrator.schema.TrustConfig` as plain data.
     """
-    reached = in_flight(((s.started_s, s.finished_s) for s in rows.sessions), num_workers=rows.num_workers)
+    has_times = bool(rows.facts.get("has_times", True))
+    reached = None
+    if has_times:
+        reached = in_flight(((s.started_s, s.finished_s) for s in rows.sessions), num_workers=rows.num_workers)
     reasons = (
         *missing_sessions(rows),
         *low_concurrency(reached, rows.num_workers, float(thresholds["min_concurrency_share"])),
         *lost_calls(rows, int(thresholds["max_lost_calls"])),
         *late_loop(rows, float(thresholds["max_loop_lag_ms"])),
-        *missing_metrics(rows.calls),
+        *missing_metrics(rows.calls, has_times=has_times),
         *impossible_hits(rows.calls),
         *negative_intervals(rows, float(thresholds["max_negative_s"])),
         *warm_start(rows),
@@ -111,18 +115,20 @@ def late_loop(rows: AttemptRows, most_ms: float) -> Iterator[str]:
         yield f"event loop up to {max(lags):.0f} ms late; at most {most_ms:.0f} ms"
 
 
-_NEEDED = ("num_prompt_tokens", "num_cached_tokens", "num_completion_tokens", "queue_delay_s", "num_preemptions")
+_NEEDED = ("num_prompt_tokens", "num_cached_tokens", "num_completion_tokens")
+_NEEDED_OF_TIME = ("queue_delay_s", "num_preemptions")
 
 
-def missing_metrics(calls: Iterable[Call]) -> Iterator[str]:
+def missing_metrics(calls: Iterable[Call], *, has_times: bool = True) -> Iterator[str]:
     """Served calls whose engine did not report a figure; unknown is never 0. A local scorer has no engine."""
+    needed = (*_NEEDED, *_NEEDED_OF_TIME) if has_times else _NEEDED
     absent: Counter[str] = Counter()
     num_served = 0
     for call in calls:
         if call.state == "ok" and call.replica is not None:
             num_served += 1
-            absent.update(name for name in _NEEDED if getattr(call, name) is None)
-    for name in _NEEDED:
+            absent.update(name for name in needed if getattr(call, name) is None)
+    for name in needed:
         if absent[name]:
             yield f"{name} is missing in {absent[name]} of {num_served} served calls"
 

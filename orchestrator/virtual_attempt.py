@@ -14,8 +14,9 @@ from typing import Any
 from db import records
 from db.errors import DbError
 from db.recorder import Recorder
-from orchestrator.attempt import AttemptSetup, launch_replica, prepare, replica_plans, view_of
+from orchestrator.attempt import AttemptSetup, engine_of, launch_replica, prepare, replica_plans, view_of
 from orchestrator.interfaces import AttemptOutcome, AttemptPlan
+from orchestrator.timeless import TimelessSink
 from serving.calls import ReplicaSample
 from serving.clock import VirtualClock, cpu_s, run_virtual, stopwatch_s
 from serving.interfaces import Replica
@@ -90,8 +91,12 @@ async def _run(setup: AttemptSetup, clock: VirtualClock, recorder: Recorder) -> 
     plans = replica_plans(setup.config)
     replicas: dict[str, Replica] = {plan.replica_id: launch_replica(setup, plan, clock) for plan in plans}
     was_cache_warm = any(replica.sample().prefix_hits_tokens for replica in replicas.values())
+    has_times = engine_of(setup).has_times
     world = setup.world(
-        replicas=replicas, views=[view_of(plan) for plan in plans], clock=clock, sink=DirectSink(recorder)
+        replicas=replicas,
+        views=[view_of(plan) for plan in plans],
+        clock=clock,
+        sink=DirectSink(recorder) if has_times else TimelessSink(recorder),
     )
     draining = asyncio.create_task(_drain(setup, clock, replicas, recorder))
     try:
@@ -104,7 +109,12 @@ async def _run(setup: AttemptSetup, clock: VirtualClock, recorder: Recorder) -> 
         _record_samples(setup, replicas, recorder)
         for replica in replicas.values():
             await replica.close()
-    return {"sim_s": finished_s, "was_cache_warm": was_cache_warm, "max_loop_lag_ms": None}
+    return {
+        "sim_s": finished_s if has_times else None,
+        "has_times": has_times,
+        "was_cache_warm": was_cache_warm,
+        "max_loop_lag_ms": None,
+    }
 
 
 async def _run_workers(workers: Sequence[AgentWorker], tasks: Sequence[Task]) -> None:

@@ -109,6 +109,10 @@ class RayActorsExecutor:
         """See `Executor`."""
         return [run.progress() for run in list(self._runs.values())]
 
+    def facts_of(self, attempt_id: str) -> dict[str, Any]:
+        """What is known of a running attempt: process ids of its workers, replicas and recorder."""
+        return dict(self._runs[attempt_id].facts)
+
     def cancel(self, attempt_id: str, reason: str) -> None:
         """See `Executor`."""
         run = self._runs.get(attempt_id)

@@ -72,6 +72,7 @@ class SimulatedEngine:
     """
 
     REVISION: ClassVar[int] = 1
+    has_times: ClassVar[bool] = True
 
     gpu_memory_utilization: float = 0.92
     reserved_gpu_bytes: int = 2_500_000_000

@@ -21,7 +21,10 @@ _SEARCHED_CHARS = 20_000  # of an output, for its first error line
 
 
 class ReplaySignals(StrEnum):
-    """Where the metadata of replayed replies comes from; a live agent's always comes from its replies."""
+    """Where the metadata of replayed replies comes from; a live agent's always comes from its replies.
+
+    `heuristic` guesses for replies that have none (`heuristic_signals`).
+    """
 
     none = "none"
     recorded = "recorded"
@@ -128,6 +131,17 @@ def generic_line(record: Record) -> str:
     return f"Turn {record.turn}: [Action] {record.action or '-'} [Outcome] {record.outcome}{summary}"
 
 
+def is_heard(turn: Turn, replayed: ReplaySignals, tag: str) -> bool:
+    """Whether a reply's own metadata counts: a live agent's always, a replayed one's by the setting.
+
+    `heuristic` guesses for replies without `tag` and leaves those that have it alone.
+    """
+    if turn.may_remind or replayed is ReplaySignals.recorded:
+        return True
+    extra = turn.signals.extra
+    return replayed is ReplaySignals.heuristic and tag in extra and "parse_miss" not in extra
+
+
 class SignalReader:
     """The metadata of each reply, turns read in order."""
 
@@ -138,7 +152,7 @@ class SignalReader:
     def read(self, turn: Turn) -> Metadata:
         """What the reply of `turn` says."""
         guessed = self._heuristic.read(turn) if self._heuristic else NOTHING_SAID
-        if turn.may_remind or self._replayed is ReplaySignals.recorded:
+        if is_heard(turn, self._replayed, "status"):
             return metadata_of(turn.signals)
         return guessed
 

@@ -110,7 +110,7 @@ def _tagged(text: str) -> dict[str, str]:
     if kind:
         found["type"] = kind[1]
     marks = list(_MARK.finditer(text))
-    for mark, following in zip(marks, [*marks[1:], None], strict=True):
+    for mark, following in zip(marks, [*marks[1:], None], strict=False):
         if mark[1] is None:
             if mark[0].endswith("bash_command>"):
                 break
@@ -125,7 +125,7 @@ def _fields(reflection: str) -> dict[str, str]:
     marks = list(_FIELD.finditer(reflection))
     ends = [mark.start() for mark in marks[1:]] + [len(reflection)]
     found: dict[str, str] = {}
-    for mark, end in zip(marks, ends, strict=True):
+    for mark, end in zip(marks, ends, strict=False):
         found.setdefault(mark[1].lower(), reflection[mark.end() : end].strip(_FRAME))
     return found
 

@@ -19,7 +19,7 @@ from workers.errors import AuxiliaryError, ConfigurationError
 from workers.history import Form, History, Memo, Part, Rendered, Segment, Signals, Turn, agent_segment
 from workers.interfaces import AuxCaller, HarnessTemplate, SignalRequest
 from workers.renderers.arsm_prompt import with_text
-from workers.renderers.arsm_records import Record, Records, ReplaySignals
+from workers.renderers.arsm_records import Record, Records, ReplaySignals, is_heard
 from workers.renderers.arsm_renderer import chosen
 from workers.renderers.common import Quiet, Rows, Session
 
@@ -179,12 +179,12 @@ class SummaryCache:
         """The summary in the newest reply that has one; the reply of turn n speaks of turns 1..n-1."""
         for index in range(len(history), 0, -1):
             turn = history.turn(index)
-            if not turn.may_remind and self._replayed is ReplaySignals.heuristic:
+            if is_heard(turn, self._replayed, "summary"):
+                if text := turn.signals.extra.get("summary"):
+                    return Summary(text, index - 1)
+            elif self._replayed is ReplaySignals.heuristic:
                 records = self._records.follow(history)[: index - 1]
                 return Summary(self._guessed(history.opening[-1].content, records), index - 1)
-            is_heard = turn.may_remind or self._replayed is ReplaySignals.recorded
-            if is_heard and (text := turn.signals.extra.get("summary")):
-                return Summary(text, index - 1)
         return Summary()
 
     def newest_memo(self, history: History) -> Summary:
