@@ -11,10 +11,10 @@ import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from db.errors import DbError, LeaseLost, RowRefused
-from db.records import AttemptEnd, Cell, Event, to_json
-from db.store import Claim, Store
-from orchestrator.endings import cut_short, ending
+from db.errors import DbError, LeaseLost
+from db.records import Cell
+from db.store import Store
+from orchestrator.held import Closer, Held, Stopped
 from orchestrator.interfaces import AttemptOutcome, AttemptPlan, AttemptProgress, Executor, Lease
 from orchestrator.lease_keeper import LeaseKeeper
 from orchestrator.plan import PlannedCell
@@ -22,26 +22,12 @@ from orchestrator.progress import Display, Standing, progress_of_rows
 from orchestrator.registration import attempt_row
 from orchestrator.rerun import Action, Decision
 from orchestrator.stop import StopFlag
-from orchestrator.trust import AttemptRows
 from serving.clock import stopwatch_s, utc_s
 
 _WAIT_S = 0.5  # how long one look at the executor may take; a signal is noticed within it
 _POLL_OTHERS_S = 2.0  # how often cells that other drivers hold are looked at
 _COUNT_ROWS_S = 3.0  # how often the sessions of running attempts are counted for the display
 _CANCEL_GRACE_S = 20.0  # how long a cancelled attempt may take to report
-
-
-@dataclass(slots=True)
-class _Held:
-    """A cell this driver runs. `stopped` is set once we cancelled it: (state, exit class, message)."""
-
-    cell: PlannedCell
-    claim: Claim
-    attempt_id: str
-    started_s: float
-    deadline_s: float
-    stopped: tuple[str, str, str] | None = None
-    give_up_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,11 +65,12 @@ class Driver:
         self._settings = settings
         self._display = display
         self._stop = stop
+        self._closer = Closer(store, clock_s=clock_s, now_utc_s=now_utc_s)
         self._clock_s = clock_s
         self._now_utc_s = now_utc_s
         self._pending: list[tuple[PlannedCell, Decision]] = []
         self._elsewhere: list[tuple[PlannedCell, Decision]] = []
-        self._held: dict[str, _Held] = {}
+        self._held: dict[str, Held] = {}
         self._next_poll_s = 0.0
         self._next_count_s = 0.0
         self._num_told = 0
@@ -143,7 +130,7 @@ class Driver:
         attempt = attempt_row(cell, claim, now_utc_s=self._now_utc_s())
         self._store.start_attempt(attempt)
         now_s = self._clock_s()
-        held = _Held(cell, claim, attempt.attempt_id, now_s, now_s + float(cell.config["deadline_s"]))
+        held = Held(cell, claim, attempt.attempt_id, now_s, now_s + float(cell.config["deadline_s"]))
         self._held[attempt.attempt_id] = held
         self._keeper.hold(claim)
         self._display.line(f"started   {cell.title} (attempt {claim.number}, {cell.num_tasks} tasks)")
@@ -196,19 +183,18 @@ class Driver:
         lost = set(self._keeper.lost())
         for held in list(self._held.values()):
             if held.stopped is None and held.cell.key in lost:
-                self._cancel(held, ("lost", "LeaseExpired", "another driver has taken the cell"))
+                self._cancel(held, Stopped("lost", "LeaseExpired", "another driver has taken the cell"))
             elif held.stopped is None and now_s > held.deadline_s:
                 limit_s = float(held.cell.config["deadline_s"])
-                self._cancel(
-                    held, ("lost", "DeadlineExceeded", f"not done {limit_s:.0f} s after its start (deadline_s)")
-                )
+                message = f"not done {limit_s:.0f} s after its start (deadline_s)"
+                self._cancel(held, Stopped("lost", "DeadlineExceeded", message))
             elif held.give_up_s is not None and now_s > held.give_up_s:
                 self._ended(AttemptOutcome(held.attempt_id, "Cancelled", "did not answer to being cancelled"))
 
-    def _cancel(self, held: _Held, stopped: tuple[str, str, str]) -> None:
+    def _cancel(self, held: Held, stopped: Stopped) -> None:
         held.stopped = stopped
         held.give_up_s = self._clock_s() + _CANCEL_GRACE_S
-        self._executor.cancel(held.attempt_id, stopped[2])
+        self._executor.cancel(held.attempt_id, stopped.message)
 
     # ---- ending
 
@@ -218,7 +204,7 @@ class Driver:
         if held is None:
             return  # given up before; its lease epoch keeps its rows out
         try:
-            end = self._write_end(held, outcome)
+            end = self._closer.close(held, outcome)
         except LeaseLost:
             self._display.line(f"lost      {held.cell.title}: another driver has taken it")
         else:
@@ -227,71 +213,28 @@ class Driver:
             self._held.pop(held.attempt_id, None)
             self._keeper.drop(held.cell.key)
 
-    def _write_end(self, held: _Held, outcome: AttemptOutcome) -> AttemptEnd:
-        wall_s = self._clock_s() - held.started_s
-        if held.stopped is not None:
-            state, exit_class, message = held.stopped
-            end = cut_short(
-                held.attempt_id,
-                state=state,
-                exit_class=exit_class,
-                message=message,
-                finished_utc_s=self._now_utc_s(),
-                wall_s=wall_s,
-            )
-        else:
-            rows = AttemptRows(
-                sessions=self._store.sessions(held.attempt_id),
-                calls=self._store.calls(held.attempt_id),
-                num_workers=held.cell.num_workers,
-                num_tasks=held.cell.num_tasks,
-                is_wall_clock=held.cell.kinds["executor"] != "virtual",
-                facts=outcome.facts,
-            )
-            end = ending(outcome, rows, held.cell.config["trust"], finished_utc_s=self._now_utc_s())
-        if outcome.facts:
-            self._store.add([_facts_event(held.attempt_id, outcome)])
-        self._store.finish_attempt(end)
-        return end
-
     def _obey_stop(self) -> None:
         """Cancel what runs, write `failed` with `Cancelled`, and put the cells back so that a restart runs them."""
         self._display.line(f"{self._stop.reason}: cancelling what runs ({len(self._held)})")
         for held in list(self._held.values()):
             if held.stopped is None:
-                self._cancel(held, ("failed", "Cancelled", self._stop.reason))
+                self._cancel(held, Stopped("failed", "Cancelled", self._stop.reason))
         running = list(self._held.values())
         while self._held:
             for outcome in self._executor.wait(_WAIT_S):
                 self._ended(outcome)
             self._enforce()
         for held in running:
-            if held.stopped is not None and held.stopped[1] == "Cancelled":
-                self._put_back(held.cell)
-
-    def _put_back(self, cell: PlannedCell) -> None:
-        claim = self._store.claim(
-            cell.key, owner=self._settings.owner, lease_s=self._settings.lease_s, states=("failed",)
-        )
-        if claim is not None:
-            self._store.release(claim, state="planned")
+            if held.stopped is not None and held.stopped.exit_class == "Cancelled":
+                self._closer.put_back(held.claim, lease_s=self._settings.lease_s)
 
     def _abandon(self) -> None:
         """Something broke in the driver itself: stop what runs and write what can still be written."""
         for held in list(self._held.values()):
             try:
                 self._executor.cancel(held.attempt_id, "the driver failed")
-                self._store.finish_attempt(
-                    cut_short(
-                        held.attempt_id,
-                        state="failed",
-                        exit_class="Cancelled",
-                        message="the driver failed",
-                        finished_utc_s=self._now_utc_s(),
-                        wall_s=self._clock_s() - held.started_s,
-                    )
-                )
-                self._put_back(held.cell)
+                self._closer.abandon(held, "the driver failed")
+                self._closer.put_back(held.claim, lease_s=self._settings.lease_s)
             except DbError:
                 continue  # its lease runs out and the next driver finds it as lost
             finally:
@@ -321,16 +264,3 @@ class Driver:
                 running_weight=sum(held.cell.weight for held in self._held.values()),
             )
         )
-
-
-def _facts_event(attempt_id: str, outcome: AttemptOutcome) -> Event:
-    facts = {key: value for key, value in outcome.facts.items() if _is_storable(value)}
-    return Event(attempt_id=attempt_id, source="driver", sequence=1, kind="facts", detail_json=to_json(facts))
-
-
-def _is_storable(value: object) -> bool:
-    try:
-        to_json(value)
-    except RowRefused:
-        return False
-    return True

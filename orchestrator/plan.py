@@ -23,7 +23,8 @@ from orchestrator.compose import Composer
 from orchestrator.derive import derived_figures, model_facts
 from orchestrator.errors import ConfigError, SweepError, UserError, unknown
 from orchestrator.overrides import Override, refuse_repeats
-from orchestrator.sweep import Combination, Expansion, SweepReader, SweepSpec, expand
+from orchestrator.sweep import Combination, Expansion, expand
+from orchestrator.sweep_file import SweepReader, SweepSpec
 from workers.errors import ConfigurationError
 from workers.interfaces import Task
 

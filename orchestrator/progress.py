@@ -165,12 +165,12 @@ class PlainDisplay:
 class LiveDisplay:
     """A terminal: events scroll by above one live line and the running cells."""
 
-    def __init__(self, tally: Tally) -> None:
+    def __init__(self, tally: Tally, *, out: TextIO | None = None) -> None:
         from rich.console import Console
         from rich.live import Live
 
         self._tally = tally
-        self._console = Console(highlight=False)
+        self._console = Console(file=out, force_terminal=True if out is not None else None, highlight=False)
         self._live = Live(console=self._console, refresh_per_second=4, transient=True, redirect_stderr=False)
         self._live.start()
 

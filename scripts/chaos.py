@@ -2,8 +2,8 @@
 
     python -m scripts.chaos --trials 10 --seed 0
 
-Every trial runs the sweep `smoke` on Ray actors, sends SIGKILL to the driver, a worker actor, the recorder, a replica or the
-Ray node (its raylet) when a seeded number of calls is on disk, lets the command end, runs it again, and checks:
+Every trial runs the sweep `smoke` on Ray actors, sends SIGKILL to the driver, a worker actor, the recorder, a replica or
+the Ray node (its raylet) when a seeded number of calls is on disk, lets the command end, runs it again, and checks:
 
 - the grid is complete;
 - no row that was seen committed is gone or changed, and every recorded session has all the calls it counts;
@@ -79,7 +79,8 @@ class Trial:
         """One line."""
         ended = "ok" if not self.failures else "FAILED: " + "; ".join(self.failures)
         hit = "killed" if self.was_killed else "ended before the kill of"
-        return f"trial {self.number:3d}  {hit} {self.target:8s} after {self.after_calls:3d} calls  {self.seconds:5.1f} s  exits {self.exit_codes}  {ended}"
+        when = f"after {self.after_calls:3d} calls  {self.seconds:5.1f} s"
+        return f"trial {self.number:3d}  {hit} {self.target:8s} {when}  exits {self.exit_codes}  {ended}"
 
 
 def main(argv: Sequence[str] | None = None) -> int:

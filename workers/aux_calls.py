@@ -58,12 +58,17 @@ class SessionAux:
         return AuxReply(result.message.content, result.usage, source)
 
     def _stand_in(self, kind: CallKind, num_tokens: int) -> PinnedReply:
-        """A seeded text of about `num_tokens` tokens; the engine generates exactly that many."""
-        words: list[str] = []
-        count = 0
-        while count < num_tokens:
-            word = _WORDS[self._streams.integer("aux", kind.value, self.main_step, len(words)) % len(_WORDS)]
-            words.append(word)
-            count += max(1, self._counter.count_text(" " + word))
-        message = Message("assistant", " ".join(words))
-        return PinnedReply(message, num_tokens, None)
+        """A seeded text of `num_tokens` tokens, give or take one word; the engine generates exactly that many."""
+        # Every word is at least one token with its blank, so the text is too long and only has to be cut.
+        words = [
+            _WORDS[self._streams.integer("aux", kind.value, self.main_step, index) % len(_WORDS)]
+            for index in range(max(1, num_tokens))
+        ]
+        low, high = 1, len(words)
+        while low < high:
+            middle = (low + high + 1) // 2
+            if self._counter.count_text(" ".join(words[:middle])) <= num_tokens:
+                low = middle
+            else:
+                high = middle - 1
+        return PinnedReply(Message("assistant", " ".join(words[:low])), max(1, num_tokens), None)

@@ -223,7 +223,7 @@ class Session:
                 observation = await environment.execute(action, step=step)
             else:
                 observation = answer
-                kind = TurnKind.recall if action.command.lstrip().startswith("recall") else TurnKind.restore
+                kind = _kind_of_answer(action)
             self._record_execution(
                 action, observation, step=step, started_s=started_s, is_intercepted=answer is not None
             )
@@ -275,7 +275,7 @@ class Session:
                     num_compactions=sum(memo.kind == "summary" for memo in self.history.all_memos),
                     num_restores=sum(turn.kind is TurnKind.restore for turn in turns),
                     num_recalls=sum(turn.kind is TurnKind.recall for turn in turns),
-                    num_metadata_misses=sum(turn.signals.asked and turn.signals.progress is None for turn in turns),
+                    num_metadata_misses=_metadata_misses(turns, self._parts.renderer),
                     num_rejected_stale_labels=_rejected_labels(turns, self._parts.renderer),
                     peak_prompt_tokens=caller.peak_prompt_tokens,
                     submission=end.submission if isinstance(end, errors.Submitted) else None,
@@ -288,9 +288,22 @@ class Session:
                 raise
 
 
+def _kind_of_answer(action: Action) -> TurnKind:
+    """What a command was that the renderer answered itself: restore, recall, or a command its guard blocked."""
+    word = (action.command.split() or [""])[0]
+    return {"restore": TurnKind.restore, "recall": TurnKind.recall}.get(word, TurnKind.guard)
+
+
+def _metadata_misses(turns: Sequence[Turn], renderer: Renderer) -> int | None:
+    """Replies without the asked-for PROGRESS line; None when it was not asked for, or replies are pinned."""
+    if renderer.signals is None or renderer.signals.kind != "stale":
+        return None
+    return sum(turn.may_remind and turn.signals.asked and turn.signals.progress is None for turn in turns)
+
+
 def _rejected_labels(turns: Sequence[Turn], renderer: Renderer) -> int | None:
     """Stale labels outside the window {t-k..t-1} (ReFold Eq. 4); None when nothing was asked."""
-    if renderer.signals is None:
+    if renderer.signals is None or renderer.signals.kind != "stale":
         return None
     window = renderer.signals.window
     return sum(

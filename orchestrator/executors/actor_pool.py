@@ -15,8 +15,8 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from orchestrator.executors.actor_proxies import one_line
 from orchestrator.executors.errors import ClusterError
 from orchestrator.executors.packages import fingerprint
-from orchestrator.executors.recorder_actor import RecorderActor
-from orchestrator.executors.worker_actor import AgentWorkerActor
+from orchestrator.executors.recorder_actor import RemoteRecorder
+from orchestrator.executors.worker_actor import RemoteAgentWorker
 
 # Ray starts about as many processes at once as there are CPUs; a larger wave only waits longer for its first answer.
 _WAVE = 8
@@ -37,7 +37,6 @@ class ActorPool:
     """Lends agent workers to attempts and holds the recorder.
 
     Args:
-        db_url: the results DB; known with the first attempt.
         is_joined: the cluster is not ours, so its processes may run other code.
     """
 
@@ -87,7 +86,7 @@ class ActorPool:
                 self._recorder = None
             if self._recorder is None:
                 here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
-                handle = RecorderActor.options(scheduling_strategy=here).remote(db_url)
+                handle = RemoteRecorder.options(scheduling_strategy=here).remote(db_url)
                 self.recorder_pid = await _started(handle.hello.remote(), "the recorder")
                 self._recorder, self._recorder_url = handle, db_url
             return self._recorder
@@ -100,7 +99,7 @@ class ActorPool:
         return True
 
     async def _start_wave(self, count: int) -> list[Worker]:
-        handles = [AgentWorkerActor.options(scheduling_strategy="SPREAD").remote() for _ in range(count)]
+        handles = [RemoteAgentWorker.options(scheduling_strategy="SPREAD").remote() for _ in range(count)]
         hellos = await asyncio.gather(*(_started(handle.hello.remote(), "an agent worker") for handle in handles))
         if self._is_joined and any(hello.code != fingerprint() for hello in hellos):
             node = next(hello.node_id for hello in hellos if hello.code != fingerprint())
@@ -121,6 +120,8 @@ async def _started(answer: Any, what: str) -> Any:
     try:
         return await asyncio.wait_for(answer, _START_TIMEOUT_S)
     except TimeoutError as exc:
-        raise ClusterError(f"{what} did not start within {_START_TIMEOUT_S:.0f} s; see the logs of the Ray session") from exc
+        raise ClusterError(
+            f"{what} did not start within {_START_TIMEOUT_S:.0f} s; see the logs of the Ray session"
+        ) from exc
     except ray.exceptions.RayError as exc:
         raise ClusterError(f"{what} did not start: {one_line(exc)}") from exc

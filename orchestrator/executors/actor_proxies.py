@@ -1,8 +1,8 @@
 """Ray handles behind our seams, and the one place that maps Ray's errors to ours.
 
-A Ray error is blamed on the handle that was called. That needs care: a live worker whose replica died raises an error that
-is a task error (it ran and failed) and, by inheritance, also an actor death; asked the wrong way round it looks like the
-worker's own death.
+A Ray error is blamed on the handle that was called. That needs care: a live worker whose replica died raises an error
+that is a task error (it ran and failed) and, by inheritance, also an actor death; asked the wrong way round it looks
+like the worker's own death.
 """
 
 from __future__ import annotations
@@ -17,10 +17,11 @@ from db import records
 from db.errors import DbError, DbUnavailable
 from orchestrator.attempt import AttemptSetup, engine_of
 from orchestrator.executors.loop_lag import LoopLag
+from orchestrator.executors.shared_clock import SharedClock
 from orchestrator.interfaces import AttemptOutcome
 from serving.calls import CallRequest, CallResult, ReplicaSample, ReplicaView
 from serving.errors import ReplicaLost
-from serving.interfaces import Clock, Replica
+from serving.interfaces import Replica
 
 
 def is_own_death(exc: ray.exceptions.RayError) -> bool:
@@ -51,11 +52,11 @@ def one_line(exc: BaseException) -> str:
 class ActorReplica:
     """A replica in another process, behind `serving.interfaces.Replica`; stamps are the caller's.
 
-    The engine's own intervals (queue, prefill, decode) stay as the engine measured them. What the client sees, sent to last
-    token, is read on the client's clock, so that the way through Ray counts as the network would.
+    The engine's own intervals (queue, prefill, decode) stay as the engine measured them. What the client sees, sent to
+    last token, is read on the client's clock, so that the way through Ray counts as the network would.
     """
 
-    def __init__(self, replica_id: str, model: str, handle: Any, clock: Clock) -> None:
+    def __init__(self, replica_id: str, model: str, handle: Any, clock: SharedClock) -> None:
         self.replica_id = replica_id
         self.model = model
         self._handle = handle
@@ -63,6 +64,7 @@ class ActorReplica:
 
     async def generate(self, call: CallRequest) -> CallResult:
         """Serve one call; see `Replica`."""
+        await self._clock.begun()
         sent_s = self._clock.now_s()
         answer = self._handle.generate.remote(call)
         try:
@@ -182,7 +184,9 @@ class ActorSink:
         self._changed.set()
 
 
-def connect_replica(setup: AttemptSetup, view: ReplicaView, handle: Any, endpoint: str | None, clock: Clock) -> Replica:
+def connect_replica(
+    setup: AttemptSetup, view: ReplicaView, handle: Any, endpoint: str | None, clock: SharedClock
+) -> Replica:
     """A worker's way to a replica: straight to a real server's URL, through the actor otherwise."""
     if endpoint is None:
         return ActorReplica(view.replica_id, view.model, handle, clock)

@@ -1,7 +1,7 @@
 """One attempt on Ray actors, seen from the driver: start its replicas, hand out its sessions, gather how it ended.
 
-Runs on the coordinator's loop. The first end that invalidates the cell stops all other sessions; whatever happens is the
-attempt's outcome, nothing is retried.
+Runs on the coordinator's loop. The first end that invalidates the cell stops all other sessions; whatever happens is
+the attempt's outcome, nothing is retried.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from orchestrator.executors.actor_pool import ActorPool, Worker
 from orchestrator.executors.actor_proxies import is_own_death, one_line
 from orchestrator.executors.errors import ClusterError
 from orchestrator.executors.notices import NOTICES
-from orchestrator.executors.replica_actor import ReplicaActor, ReplicaFacts
+from orchestrator.executors.replica_actor import RemoteReplica, ReplicaFacts
 from orchestrator.executors.shared_clock import SharedClock
-from orchestrator.executors.view_board import ViewBoardActor, wait_s_of
+from orchestrator.executors.view_board import RemoteViewBoard, wait_s_of
 from orchestrator.executors.worker_actor import Peers, WorkerReport
 from orchestrator.interfaces import AttemptOutcome, AttemptPlan, AttemptProgress
 from serving.clock import stopwatch_s, utc_s
@@ -40,8 +40,8 @@ _STOP_GRACE_S = 15.0
 _LOST = frozenset({"WorkerLost", "ReplicaLost", "RecorderLost"})
 # Ray's notice of a death comes a moment after the death.
 _NOTICE_POLLS, _NOTICE_POLL_S = 20, 0.1
-# Everything is told the starting instant this long before it, so that nobody begins late.
-_BEGIN_AHEAD_S = 0.05
+# The starting instant lies this far ahead, so that all w first sessions are handed out before it.
+_BEGIN_AHEAD_S, _BEGIN_AHEAD_S_PER_WORKER = 0.25, 0.02
 
 
 class AttemptFailed(Exception):
@@ -150,7 +150,7 @@ class AttemptRun:
 
     async def _launch_replicas(self, setup: AttemptSetup) -> None:
         plans = replica_plans(setup.config)
-        handles = [ReplicaActor.options(scheduling_strategy="SPREAD").remote() for _ in plans]
+        handles = [RemoteReplica.options(scheduling_strategy="SPREAD").remote() for _ in plans]
         self._actors += handles
         launches = [
             _blamed(handle.launch.remote(self.plan, index, self._settings.clock_speed, self._recorder), "ReplicaLost")
@@ -183,14 +183,14 @@ class AttemptRun:
     async def _start_board(self, setup: AttemptSetup, views: Sequence[Any]) -> Any:
         if not getattr(setup.router, "uses_load", False):
             return None
-        board = ViewBoardActor.remote()
+        board = RemoteViewBoard.remote()
         self._actors.append(board)
         wait_s = wait_s_of(self._settings.signal_age_s, self._clock)
         await _blamed(board.start.remote(views, [one.handle for one in self._replicas], wait_s), "ReplicaLost")
         return board
 
     async def _begin(self) -> None:
-        start_utc_s = utc_s() + _BEGIN_AHEAD_S
+        start_utc_s = utc_s() + _BEGIN_AHEAD_S + _BEGIN_AHEAD_S_PER_WORKER * len(self._workers)
         self._clock.begin(start_utc_s)
         begins = [_blamed(one.handle.begin.remote(start_utc_s), "ReplicaLost") for one in self._replicas]
         await asyncio.gather(*begins, self._all_workers("begin", start_utc_s))
@@ -353,5 +353,3 @@ async def _quietly(answer: Any) -> None:
         await answer
     except ray.exceptions.RayError:
         return
-
-

@@ -1,7 +1,7 @@
 """Ray's notices (a worker died, a node is gone), kept off stdout so that it holds only our lines.
 
-Ray prints them from a thread of the driver, whatever `log_to_driver` says; its printing function is replaced by ours. They
-become `event` rows of the attempt in flight.
+Ray prints them from a thread of the driver, whatever `log_to_driver` says; its printing function is replaced by ours.
+They become `event` rows of the attempt in flight.
 """
 
 from __future__ import annotations

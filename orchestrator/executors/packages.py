@@ -1,7 +1,7 @@
 """Which code a process runs: one fingerprint of our packages, and that they are ours and not a user's folders.
 
-A worker on another machine may have an older installation; a folder named `workers` in the working directory may hide ours.
-Both would give results that look right.
+A worker on another machine may have an older installation; a folder named `workers` in the working directory may hide
+ours. Both would give results that look right.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The wall-clock executor: w agent-worker actors, replica actors, a recorder; for every engine that is not virtual.
 
-Default for real engines. On simulated replicas the attempt's clock runs `clock_speed` times faster than the wall: the engine
-keeps its own time and sleeps to it. Ray never retries and never restarts (`max_retries=0`, `max_restarts=0`): only the
-driver makes attempts.
+Default for real engines. On simulated replicas the attempt's clock runs `clock_speed` times faster than the wall: the
+engine keeps its own time and sleeps to it. Ray never retries and never restarts (`max_retries=0`, `max_restarts=0`):
+only the driver makes attempts.
 """
 
 from __future__ import annotations
@@ -75,7 +75,11 @@ class RayActorsExecutor:
         self._thread = _LoopThread()
         self._pool = ActorPool(is_joined=self.address != "local")
         size = self.parallel * math.ceil(largest_num_workers / self.sessions_per_actor)
-        self._thread.call(self._pool.fill(size))
+        try:
+            self._thread.call(self._pool.fill(size))
+        except BaseException:
+            self.close()
+            raise
 
     def submit(self, plan: AttemptPlan) -> None:
         """See `Executor`."""

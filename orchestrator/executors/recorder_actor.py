@@ -1,7 +1,7 @@
 """The recorder as an actor on the driver's node: the only process that writes rows, whoever sends them.
 
-Acknowledged means committed: `record` answers when the rows it was given are on disk. Rows that arrive within 2 ms, from
-any number of workers, share one transaction (at most 256 rows).
+Acknowledged means committed: `record` answers when the rows it was given are on disk. Rows that arrive within 2 ms,
+from any number of workers, share one transaction (at most 256 rows).
 """
 
 from __future__ import annotations
@@ -112,7 +112,6 @@ def _accept(recorder: SqlRecorder, row: Any) -> None:
         getattr(recorder, f"record_{table}")(row)
 
 
-@ray.remote(num_cpus=0, max_restarts=0, max_task_retries=0, max_concurrency=10_000)
 class RecorderActor:
     """`RecorderState` behind a Ray handle."""
 
@@ -134,3 +133,6 @@ class RecorderActor:
     async def close_attempt(self, attempt_id: str) -> DbError | None:
         """See `RecorderState`."""
         return await self._state.close_attempt(attempt_id)
+
+
+RemoteRecorder: Any = ray.remote(num_cpus=0, max_restarts=0, max_task_retries=0, max_concurrency=10_000)(RecorderActor)

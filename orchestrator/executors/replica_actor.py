@@ -43,7 +43,6 @@ class ReplicaReport(NamedTuple):
     error: DbError | None
 
 
-@ray.remote(num_cpus=0, max_restarts=0, max_task_retries=0, max_concurrency=100_000)
 class ReplicaActor:
     """An engine behind a Ray handle; make one per replica and attempt, so that every attempt starts cold."""
 
@@ -113,8 +112,7 @@ class ReplicaActor:
         from orchestrator.virtual_attempt import sample_row
 
         rows = [
-            sample_row(self._attempt_id, self._replica.replica_id, sample)
-            for sample in self._replica.drain_samples()
+            sample_row(self._attempt_id, self._replica.replica_id, sample) for sample in self._replica.drain_samples()
         ]
         self._sink.record_samples(rows)
 
@@ -125,3 +123,6 @@ class ReplicaActor:
                 self._drain()
             except DbError:
                 return  # `finish` reports it; the workers' own rows fail with the same error
+
+
+RemoteReplica: Any = ray.remote(num_cpus=0, max_restarts=0, max_task_retries=0, max_concurrency=100_000)(ReplicaActor)

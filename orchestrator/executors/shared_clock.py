@@ -1,4 +1,9 @@
-"""One wall clock for all processes of an attempt: it stands at 0 until the attempt begins, then all count from one instant."""
+"""One wall clock for all processes of an attempt: 0 until the attempt begins, then all count from one instant.
+
+The first w sessions are handed out before that instant and so begin at exactly 0, as in virtual time; nothing is sent
+to a replica before it (`begun`). Otherwise the time it takes to hand out w sessions would look like a concurrency not
+reached.
+"""
 
 from __future__ import annotations
 
@@ -39,6 +44,11 @@ class SharedClock:
         if self._start_s is None:
             return 0.0
         return max(0.0, (stopwatch_s() - self._start_s) * self.speed)
+
+    async def begun(self) -> None:
+        """Return when the starting instant is over; at once on a running clock."""
+        if self._start_s is not None and (left_s := self._start_s - stopwatch_s()) > 0:
+            await asyncio.sleep(left_s)
 
     async def sleep(self, seconds: float) -> None:
         """Sleep `seconds` of scaled time."""

@@ -1,7 +1,7 @@
 """The replicas' load as routers may see it: one board per attempt, as old as `signal_age_s` at most twice.
 
-The board asks every replica once per `signal_age_s` (on the attempt's clock), the workers ask the board as often and keep
-the answer. It exists only where the router looks at load (`uses_load`); others route without any signal.
+The board asks every replica once per `signal_age_s` (on the attempt's clock), the workers ask the board as often and
+keep the answer. It exists only where the router looks at load (`uses_load`); others route without any signal.
 """
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ from serving.calls import ReplicaView
 _SHORTEST_WAIT_S = 0.02
 
 
-@ray.remote(num_cpus=0, max_restarts=0, max_task_retries=0, max_concurrency=10_000)
 class ViewBoardActor:
     """Keeps the newest view of every replica."""
 
@@ -46,6 +45,11 @@ class ViewBoardActor:
                 for view, sample in zip(self._views, answers, strict=True)
             )
             await asyncio.sleep(wait_s)
+
+
+RemoteViewBoard: Any = ray.remote(num_cpus=0, max_restarts=0, max_task_retries=0, max_concurrency=10_000)(
+    ViewBoardActor
+)
 
 
 class ViewCache:

@@ -73,7 +73,6 @@ class WorkerReport(NamedTuple):
     peak_rss_bytes: int
 
 
-@ray.remote(num_cpus=0, max_restarts=0, max_task_retries=0, max_concurrency=1_000)
 class AgentWorkerActor:
     """Runs sessions of the attempt it is set up for."""
 
@@ -95,6 +94,7 @@ class AgentWorkerActor:
         Raises:
             ConfigurationError, ConfigError: the plan's configuration cannot be built here.
         """
+        import workers.agent_worker  # noqa: F401  (its imports must not delay the first session)
         from orchestrator.attempt import prepare
 
         self._clock = SharedClock(clock_speed)
@@ -159,6 +159,11 @@ class AgentWorkerActor:
         sink = ActorSink(self._setup.plan.attempt_id, peers.recorder)
         world = self._setup.world(replicas=replicas, views=peers.views, clock=self._clock, sink=sink)
         return replace(world, views=self._views.views)
+
+
+RemoteAgentWorker: Any = ray.remote(num_cpus=0, max_restarts=0, max_task_retries=0, max_concurrency=1_000)(
+    AgentWorkerActor
+)
 
 
 async def _settled(sink: Any) -> None:

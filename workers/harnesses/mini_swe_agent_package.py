@@ -44,6 +44,7 @@ class PromptFile:
     action_regex: str | None
 
 
+@lru_cache(maxsize=8)
 def checked_root(harness: str, package_version: str) -> Path:
     """The folder of the installed package, when it is there in the wanted version.
 
@@ -57,7 +58,9 @@ def checked_root(harness: str, package_version: str) -> Path:
     except importlib.metadata.PackageNotFoundError:
         folders = []
     if not folders:
-        raise ConfigurationError(f"harness {harness} reads its templates from {DISTRIBUTION}, which is absent: {INSTALL}")
+        raise ConfigurationError(
+            f"harness {harness} reads its templates from {DISTRIBUTION}, which is absent: {INSTALL}"
+        )
     if installed != package_version:
         raise ConfigurationError(
             f"harness {harness}: package_version={package_version}, but {DISTRIBUTION} {installed} is installed; set "

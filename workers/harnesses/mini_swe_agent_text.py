@@ -1,7 +1,7 @@
 """mini_swe_agent_text: mini-swe-agent's text format, exactly one fenced action per reply, outputs as user messages.
 
-`config=swebench_backticks` marks actions by a ```` ```mswea_bash_command ```` fence, `config=swebench_xml` by a tag; the
-expression that finds them comes from the package like the templates.
+`config=swebench_backticks` marks actions by a ```` ```mswea_bash_command ```` fence, `config=swebench_xml` by a tag;
+the expression that finds them comes from the package like the templates.
 """
 
 from __future__ import annotations

@@ -92,7 +92,7 @@ def metadata_of(signals: Signals) -> Metadata:
     return Metadata(
         status=Status(status) if status in list(Status) else Status.ongoing,
         reflection=_reflection(extra),
-        conclusion=extra.get("conclusion", ""),
+        conclusion=_said(extra.get("conclusion", "")),
         pitfall=_said(extra.get("pitfall", "")),
         summary=_said(extra.get("summary", "")),
         aim=_said(extra.get("aim", "")),

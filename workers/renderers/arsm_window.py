@@ -9,6 +9,7 @@ instead of 4.
 from __future__ import annotations
 
 from fractions import Fraction
+from functools import lru_cache
 from math import floor
 
 from workers.errors import ConfigurationError
@@ -16,6 +17,7 @@ from workers.errors import ConfigurationError
 Capacity = tuple[int, int, int]  # (V_min, V_r, L_max): at rho = 1, at rho = 0.5, at rho = 0
 
 
+@lru_cache(maxsize=256)
 def window(rho: float | str, capacity: Capacity) -> int:
     """W(rho) for one memory; halves round up.
 

@@ -1,7 +1,7 @@
 """compact: summarize the oldest part of the history when the prompt nears the budget (ReFold appendix B.1).
 
 In the style of Claude Code and Codex. The served model writes the summary, in an auxiliary call that costs like any
-other; the text is kept as a memo. Summaries stand in order behind the task, the turns they cover are not shown any more.
+other; the text is kept as a memo. Summaries stand in order behind the task, the turns they cover are shown no more.
 Composes over any renderer: the inner one renders what is not yet summarized and is told where that begins.
 """
 

@@ -81,11 +81,12 @@ class HarOnly(Quiet, Session):
         first_raw = max(1, num_turns - self.keep_recent + 1, visible_from)
         cache.follow(history)
         segments = cache.rows.opening(history)
-        lines = cache.lines[max(cache.num_dropped, visible_from - 1) : first_raw - 1]
+        first = max(cache.num_dropped, visible_from - 1)
+        lines = cache.lines[first : first_raw - 1]
         if lines:
             dropped = [_DROPPED.format(number=cache.num_dropped)] if cache.num_dropped else []
             message = Message("user", "\n".join([HEADING, *dropped, *lines]))
-            segments.append(Segment((message,), 1, first_raw - 1, Form.folded, Part.note))
+            segments.append(Segment((message,), first + 1, first_raw - 1, Form.folded, Part.note))
         segments += cache.rows.between(history, first_raw, num_turns)
         return Rendered(tuple(segments), boundary=first_raw - 1, num_folded=len(lines))
 

@@ -1,7 +1,7 @@
 """memory: retrieve chunks of earlier outputs by BM25 and show them at the end of the prompt (ReFold appendix F.3).
 
-The block is transient: it is made anew for every prompt, so that everything before it stays in the prefix cache. It is a
-function of the turns alone and needs no memo. Composes over any renderer.
+The block is transient: it is made anew for every prompt, so that everything before it stays in the prefix cache. It
+is a function of the turns alone and needs no memo. Composes over any renderer.
 """
 
 from __future__ import annotations

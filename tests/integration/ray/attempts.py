@@ -1,4 +1,4 @@
-"""Attempts for executor tests: a composed configuration, its claimed cell in a fresh database, and its rows afterwards."""
+"""Attempts for executor tests: a composed configuration, its claimed cell in a fresh database, and its rows."""
 
 from __future__ import annotations
 
@@ -69,11 +69,17 @@ def prepared(db: Path, config: Mapping[str, Any], *, key: str = "v1-test", owner
         replicate=1,
         created_utc_s=utc_s(),
     )
-    store.register_sweep(Sweep(name=key, spec_json="{}", created_utc_s=utc_s()), [cell], [SweepCell(sweep=key, cell_key=key, ordinal=0, arm="base")])
+    store.register_sweep(
+        Sweep(name=key, spec_json="{}", created_utc_s=utc_s()),
+        [cell],
+        [SweepCell(sweep=key, cell_key=key, ordinal=0, arm="base")],
+    )
     return started(store, config, key=key, owner=owner, db_url=str(db))
 
 
-def started(store: Store, config: Mapping[str, Any], *, key: str, owner: str, db_url: str, states: Sequence[str] = ("planned",)) -> Prepared:
+def started(
+    store: Store, config: Mapping[str, Any], *, key: str, owner: str, db_url: str, states: Sequence[str] = ("planned",)
+) -> Prepared:
     """Claim a registered cell and start its next attempt."""
     claim = store.claim(key, owner=owner, lease_s=LEASE_S, states=states)
     assert claim is not None

@@ -42,6 +42,7 @@ def interrupted(
 
 
 def kill(pid: int) -> None:
+    """Send SIGKILL."""
     os.kill(pid, signal.SIGKILL)
 
 
@@ -53,8 +54,8 @@ def test_a_killed_process_names_its_kind(
 ) -> None:
     """SIGKILL of a worker, replica or recorder ends the attempt as WorkerLost, ReplicaLost or RecorderLost.
 
-    Every session row that exists has all its calls; Ray's notice is an event row and not on stdout; the executor runs the
-    same cell again at once.
+    Every session row that exists has all its calls; Ray's notice is an event row and not on stdout; the executor runs
+    another attempt at once.
     """
     cell = long_cell(tmp_path)
 

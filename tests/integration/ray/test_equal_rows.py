@@ -54,6 +54,7 @@ def both(tmp_path: Path, executor: RayActorsExecutor, *overrides: str) -> tuple[
 
 
 def decided(rows: Prepared) -> list[tuple[Any, ...]]:
+    """The calls of a run by what their sessions decided, in a fixed order."""
     return sorted(tuple(getattr(call, name) for name in DECIDED) for call in rows.calls)
 
 
@@ -86,12 +87,14 @@ def test_several_workers_decide_the_same(tmp_path: Path, executor: RayActorsExec
     ]
     assert actions[0]
     assert actions[0] == actions[1]
-    ends = [sorted((s.session_id, s.exit_status, s.num_steps, s.ordinal) for s in r.sessions) for r in (virtual, actors)]
+    ends = [
+        sorted((s.session_id, s.exit_status, s.num_steps, s.ordinal) for s in r.sessions) for r in (virtual, actors)
+    ]
     assert ends[0] == ends[1]
 
 
 def test_cache_queue_and_preemptions_are_conserved(tmp_path: Path, executor: RayActorsExecutor) -> None:
-    """Under a KV pool that is too small, the calls' cached tokens and preemptions add up to the engine's own counters."""
+    """On a KV pool that is too small, the calls' cached tokens and preemptions add up to the engine's own counters."""
     config = compose(
         "benchmark=synthetic",
         "benchmark.num_tasks=5",

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import io
+import re
 from collections.abc import Callable
 from typing import Any
 
 from db.records import AttemptEnd
 from orchestrator.interfaces import AttemptProgress
-from orchestrator.progress import PlainDisplay, Standing, Tally, duration, ending_line
+from orchestrator.progress import LiveDisplay, PlainDisplay, Standing, Tally, duration, ending_line
 
 Make = Callable[..., Any]
 
@@ -83,6 +84,21 @@ def test_plain_lines(planned_cell: Make) -> None:
         "0/1 cells complete, 0 running, 0 sessions, 0 calls/s",
         "complete  cell=a: 0 sessions, 0 calls",
     ]
+
+
+def test_live_display(planned_cell: Make) -> None:
+    """On a terminal every event stays as a line, with brackets left alone, and the running cells are shown live."""
+    out = io.StringIO()
+    display = LiveDisplay(Tally(num_cells=2, num_reused=0), out=out)
+    display.line("started   num_workers=[8]")
+    running = AttemptProgress("b", sessions_done=1, sessions_total=9, sessions_open=3, calls=20, clock_s=1.0)
+    display.update(standing(running=(("cell=b", "b"),), progress=(running,)))
+    display.ended(planned_cell("a"), end("failed", exit_class="Bug", message="[red]x[/red]"), [])
+    display.close()
+    shown = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", out.getvalue())
+    assert "started   num_workers=[8]" in shown
+    assert "failed    cell=a: 0 sessions, 0 calls; Bug: [red]x[/red]" in shown
+    assert "running  cell=b  1/9 sessions, 20 calls" in shown
 
 
 def test_durations() -> None:

@@ -8,7 +8,8 @@ import pytest
 
 from orchestrator.errors import SweepError
 from orchestrator.overrides import Override
-from orchestrator.sweep import Expansion, SweepReader, expand
+from orchestrator.sweep import Expansion, expand
+from orchestrator.sweep_file import SweepReader
 
 GROUPS = ("renderer", "router")
 
@@ -49,8 +50,9 @@ def test_product_then_explicit_cells() -> None:
     assert rows == [
         ("base", 8, 50), ("base", 16, 50), ("refold", 8, 50), ("refold", 16, 50), ("base", 64, 71), ("refold", 64, 71),
     ]  # fmt: skip
-    assert dict(expansion.combinations[2].labels) == {"arm": "refold", "num_workers": "8"}
-    assert expansion.combinations[2].title == "arm=refold num_workers=8"
+    labels = {"arm": "refold", "num_workers": "8", "benchmark.num_tasks": "50"}
+    assert dict(expansion.combinations[2].labels) == labels
+    assert expansion.combinations[2].title == "arm=refold num_workers=8 benchmark.num_tasks=50"
 
 
 def test_override_replaces_an_axis_and_says_so() -> None:
