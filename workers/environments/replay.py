@@ -99,9 +99,10 @@ class RecordedOutputs:
         """Nothing to stop."""
 
     async def execute(self, action: Action, *, step: int) -> Observation:
-        """The next recorded output of step `step` (1-based), after the step's recorded time.
+        """The recorded output of `action` in step `step` (1-based), after the step's recorded time.
 
-        The time of a step is taken once, at its first command.
+        The time of a step is taken once, at its first command. A command that a renderer answered itself is skipped,
+        so outputs stay with their commands.
 
         Raises:
             SessionEnd: this was the last command of the recording; the class says how it ended.
@@ -110,6 +111,8 @@ class RecordedOutputs:
         if step != self._step:
             self._step, self._num_executed = step, 0
             await self._clock.sleep(self._default_tool_s if recorded.tool_s is None else recorded.tool_s)
+        while recorded.actions[self._num_executed] != action:
+            self._num_executed += 1
         self._num_executed += 1
         if step == len(self._run.steps) and self._num_executed >= len(recorded.actions):
             raise recorded_end(self._run)

@@ -90,3 +90,18 @@ def test_user_mistakes_are_one_line() -> None:
             ReplayLauncher(default_tool_s=-1).open(task=recorded(step("a")), clock=clock, harness=Minimal())
 
     run_virtual(opened)
+
+
+def test_an_intercepted_command_keeps_outputs_with_their_commands() -> None:
+    """Of two commands in a step the first was answered by the renderer: the second still gets its own output."""
+    two = RecordedStep(
+        assistant=Message("assistant", "both"),
+        actions=(Action("restore 1", "id-1"), Action("ls", "id-2")),
+        observations=(Observation("restored", tool_call_id="id-1"), Observation("listing", tool_call_id="id-2")),
+    )
+
+    async def second_only(clock: VirtualClock) -> Observation:
+        environment = ReplayLauncher().open(task=recorded(two, step("b")), clock=clock, harness=Minimal())
+        return await environment.execute(two.actions[1], step=1)
+
+    assert run_virtual(second_only).body == "listing"

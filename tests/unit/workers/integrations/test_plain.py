@@ -21,6 +21,7 @@ from workers.renderers.refold import Refold
 
 FEW = settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 OPENING = [{"role": "system", "content": "You are an agent."}, {"role": "user", "content": "Fix the bug."}]
+MODEL_CALLERS: list[str] = []
 TALKATIVE = ["base", "clip", "mask", "refold", {"name": "refold", "k": 2, "note_role": "tool_append"}]
 
 
@@ -28,12 +29,14 @@ def loop_of(made: list[Step], *, has_tools: bool = True) -> list[dict[str, Any]]
     """The messages of a loop with these steps; a restore's output is what our renderer answers."""
     harness = Terminal(tool_calls=has_tools)
     messages = [dict_of(message) for message in harness.template("Do it.").opening()]
+    conversation = Conversation("refold")
     for label, step in enumerate(made):
+        conversation.render(messages)
         reply = reply_of(step, label, has_tools=has_tools)
         outputs = []
         for action, body in zip(harness.parse(reply).actions, step.bodies, strict=True):
-            shown = restore(messages, "refold", action.command)
-            shown = harness.observation(body, 0, None).shown if shown is None else shown
+            answer = conversation.answer(action)
+            shown = (answer or harness.observation(body, 0, None)).shown
             call_id = {"tool_call_id": action.tool_call_id} if has_tools else {}
             outputs.append({"role": "tool" if has_tools else "user", "content": shown, **call_id})
         messages += [dict_of(reply), *outputs]
@@ -161,12 +164,12 @@ def test_it_works_inside_an_event_loop() -> None:
 def test_every_renderer_works_or_says_why_not(name: str) -> None:
     """Those that ask a model of their own refuse with one line when they would."""
     messages = loop_of([Step((f"cat {i}.py",), (f"content of {i}\n" * 40,)) for i in range(30)])
-    try:
+    if name in MODEL_CALLERS:
+        with pytest.raises(ConfigurationError, match=r"^this renderer asks a model itself .*$"):
+            render(messages, name, budget_tokens=4096)
+    else:
         rendered = render(messages, name, budget_tokens=4096)
-    except ConfigurationError as refusal:
-        assert "\n" not in str(refusal)
-        return
-    assert problems([message_of(message) for message in rendered]) == []
+        assert problems([message_of(message) for message in rendered]) == []
 
 
 @pytest.mark.parametrize(
