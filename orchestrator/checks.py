@@ -8,6 +8,7 @@ from typing import Any
 from orchestrator.cells import TypedConfig
 from orchestrator.errors import ConfigError, SweepError
 from orchestrator.overrides import show
+from workers.interfaces import Task
 
 # One command has one database, one executor and one way to run; an axis over them has no meaning.
 _SHARED = ("cluster", "db", "executor", "lease_s", "rerun", "dry_run")
@@ -40,6 +41,20 @@ def check_cell(typed: TypedConfig, made: Mapping[str, Any], *, num_tasks: int) -
     _check_budget(config, made["model"])
     _check_models(typed, made)
     _check_executor(typed)
+
+
+def check_text(tasks: Sequence[Task], *, renderer: str) -> None:
+    """Refuse to render recordings that hold lengths only.
+
+    Raises:
+        ConfigError: names the first such task.
+    """
+    for task in tasks:
+        if renderer != "base" and task.run is not None and not task.run.has_text:
+            raise ConfigError(
+                f"renderer={renderer} needs text, but task {task.task_id} is a length-only trace"
+                f" ({task.run.source_format}): use renderer=base, or recordings with text"
+            )
 
 
 def _check_budget(config: Mapping[str, Any], model: Any) -> None:

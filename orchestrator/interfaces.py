@@ -67,6 +67,11 @@ class AttemptOutcome:
 class Executor(Protocol):
     """Runs attempts. Never retries: only the driver makes attempts."""
 
+    @property
+    def num_parallel(self) -> int:
+        """How many attempts may be in flight at once; asked after `open`."""
+        ...
+
     def open(self, *, largest_num_workers: int) -> None:
         """Start or join the cluster; called once per sweep.
 

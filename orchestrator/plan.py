@@ -18,7 +18,7 @@ from yaml import YAMLError
 from orchestrator.attempt import limits_of
 from orchestrator.build import TypedNode, make
 from orchestrator.cells import TypedConfig, canonical_json, key_of_spec, spec_of, typed_config
-from orchestrator.checks import check_cell, check_shared
+from orchestrator.checks import check_cell, check_shared, check_text
 from orchestrator.compose import Composer
 from orchestrator.derive import derived_figures, model_facts
 from orchestrator.errors import ConfigError, SweepError, UserError, unknown
@@ -153,6 +153,7 @@ def _plan_cell(composer: Composer, cache: TaskCache, combination: Combination) -
         tasks = cache.tasks(typed)
         made = {name: make(node, name) for name, node in typed.components.items() if name in _DESCRIBED}
         check_cell(typed, made, num_tasks=len(tasks))
+        check_text(tasks, renderer=_kind(typed.components["renderer"]))
         budget_tokens = limits_of(typed.config).budget_tokens
         derived = derived_figures(typed, made, budget_tokens=budget_tokens)
     except UserError as exc:
@@ -163,7 +164,7 @@ def _plan_cell(composer: Composer, cache: TaskCache, combination: Combination) -
     return PlannedCell(
         key=key_of_spec(spec),
         spec=spec,
-        config=typed.config,
+        config=_with_absolute_paths(typed.config),
         labels=combination.labels,
         arm=combination.labels.get("arm", kinds["renderer"]),
         title=combination.title or f"{kinds['renderer']} num_workers={typed.config['num_workers']}",
@@ -176,10 +177,21 @@ def _plan_cell(composer: Composer, cache: TaskCache, combination: Combination) -
     )
 
 
+def _with_absolute_paths(config: Mapping[str, Any]) -> dict[str, Any]:
+    """`config` with every component's `path` seen from here: the process that runs the cell may start elsewhere."""
+    return {
+        name: node | {"path": str(Path(node["path"]).absolute())} if isinstance(node, dict) and node.get("path") else node
+        for name, node in config.items()
+    }
+
+
 def _signals_source(typed: TypedConfig, made: Mapping[str, Any]) -> str:
-    """Where the cell's stale labels come from: `none` when its renderer asks for none, else as its policy says."""
-    if made["renderer"].signals is None:
+    """Where the cell's signals come from: `none` when its renderer asks for none, else as policy or renderer says."""
+    request = made["renderer"].signals
+    if request is None:
         return "none"
+    if request.kind != "stale":
+        return str(typed.components["renderer"].settings.get("replay_signals", "none"))
     stale = typed.components["policy"].settings.get("stale")
     return str(made["policy"].signals_source if stale is None else stale)
 

@@ -112,7 +112,7 @@ def _drive(
     settings = DriverSettings(
         owner=owner_name(),
         lease_s=plan.shared["lease_s"],
-        num_parallel=getattr(executor, "num_parallel", 1),
+        num_parallel=executor.num_parallel,
         db_url=location,
     )
     try:

@@ -65,10 +65,20 @@ def expand(spec: SweepSpec, command: Sequence[Override], make: Callable[[str, An
             # A key that only other cells vary: its value here, so that a table shows it in every row.
             labels |= {o.key: show(o.value) for o in overrides if o.key in names and o.key not in labels}
             combinations.append(Combination(labels, overrides))
+    if replaced:
+        combinations = _distinct(combinations)
     if not combinations:
         listed = ", ".join(f"{axis}={show(values)}" for axis, values in replaced.items())
         raise SweepError(f"sweep {spec.name} has no cell with {listed}")
     return Expansion(tuple(combinations), _notes(spec, command))
+
+
+def _distinct(combinations: Sequence[Combination]) -> list[Combination]:
+    """Without the later ones of equal cells: explicit cells may have differed only in what was replaced."""
+    first: dict[frozenset[str], Combination] = {}
+    for combination in combinations:
+        first.setdefault(frozenset(o.text for o in combination.overrides), combination)
+    return list(first.values())
 
 
 def _notes(spec: SweepSpec, command: Sequence[Override]) -> tuple[str, ...]:
@@ -98,7 +108,7 @@ def _narrow(
                 only_explicit = _labels(spec, axis, explicit=True) - _labels(spec, axis, explicit=False)
                 values = [value for value in replaced[axis] if show(value) not in only_explicit]
                 options = tuple((Choice(axis, show(value), (make(axis, value),)),) for value in values)
-            elif axis not in spec.grid_names():
+            elif axis not in spec.grid_names() and not set(wanted) <= _labels(spec, axis):
                 options = tuple((Choice(axis, show(value), (make(axis, value),)),) for value in replaced[axis])
             else:
                 if not block.is_explicit:

@@ -28,7 +28,7 @@ from typing import Any, NamedTuple
 
 from orchestrator.build import build
 from scripts.rendered_rows import RECORDED_RUNS, RENDERERS, cell
-from serving.calls import TokenUsage
+from serving.calls import Message, TokenUsage
 from workers.benchmarks.recorded import Recorded
 from workers.history import NO_SIGNALS, History, Rendered, Turn
 from workers.interfaces import AuxReply, RecordedRun, Task
@@ -119,51 +119,60 @@ class Bench:
         """The times of one session."""
         clear_caches()
         counter, aux = ApartCounter(self.counter), StandIn()
-        return [step for step, _ in self._session(task, counter, aux)]
+        return [step for step, _ in self._session(task, self._replies(task), counter, aux)]
 
-    def held_bytes(self, task: Task, history_of: Callable[[Task], int]) -> tuple[int, int]:
-        """(bytes that the renderer and its last prompt hold, characters of the history) after a session."""
+    def held_bytes(self, task: Task) -> int:
+        """Bytes that the renderer and its last prompt hold after a session, beside the recording and the replies."""
         clear_caches()
-        num_chars = history_of(task)
+        replies = self._replies(task)
         gc.collect()
         tracemalloc.start()
         try:
-            kept = [parts for _, parts in self._session(task, QuickCounter(), StandIn(), with_usage=False)][-1]
+            for _, held in self._session(task, replies, QuickCounter(), StandIn(), with_usage=False):
+                kept = held
             gc.collect()
             current, _ = tracemalloc.get_traced_memory()
         finally:
             tracemalloc.stop()
         del kept
-        return current, num_chars
+        return current
 
-    def _session(
-        self, task: Task, counter: Any, aux: StandIn, *, with_usage: bool = True
-    ) -> Iterator[tuple[Step, Any]]:
-        """The session loop around the renderer, without engine and environment."""
+    def _replies(self, task: Task) -> list[Message]:
+        """The replies of a session, with the signals that the renderer asks for."""
         renderer, policy = build(self.config["renderer"]), build(self.config["policy"])
-        renderer.start(counter=counter, budget_tokens=BUDGET_TOKENS, path="renderer")
         streams = SeededStreams(seed=0, replicate=1, benchmark="recorded", task_id=task.task_id)
         policy.start(task=task, signals=renderer.signals, counter=self.counter, streams=streams)
         assert task.run is not None
+        replies, history = [], History(task.run.opening)
+        for index, step in enumerate(task.run.steps, start=1):
+            replies.append(policy.interpret(history, None).message)
+            history.append(Turn(index, replies[-1], step.actions, step.observations, may_remind=False))
+        return replies
+
+    def _session(
+        self, task: Task, replies: Sequence[Message], counter: Any, aux: StandIn, *, with_usage: bool = True
+    ) -> Iterator[tuple[Step, Any]]:
+        """The session loop around the renderer, without engine and environment."""
+        renderer = build(self.config["renderer"])
+        renderer.start(counter=counter, budget_tokens=BUDGET_TOKENS, path="renderer")
+        assert task.run is not None
         history = History(task.run.opening)
         rendered = renderer.render(history)
-        for index, step in enumerate(task.run.steps, start=1):
+        for index, (step, reply) in enumerate(zip(task.run.steps, replies, strict=True), start=1):
             usage = self._usage(rendered) if with_usage else None
-            reply = policy.interpret(history, None)
             apart_s = _spent(counter) + aux.spent_s
             begin = time.thread_time()
-            signals = renderer.read_reply(reply.message) if renderer.signals else NO_SIGNALS
+            signals = renderer.read_reply(reply) if renderer.signals else NO_SIGNALS
             own_s = time.thread_time() - begin
-            turn = Turn(
-                index, reply.message, step.actions, step.observations, signals=signals, usage=usage, may_remind=False
+            history.append(
+                Turn(index, reply, step.actions, step.observations, signals=signals, usage=usage, may_remind=False)
             )
-            history.append(turn)
             boundary = rendered.boundary
             begin = time.thread_time()
             history.extend(_finish(renderer.observe(history, rendered, aux)))
             rendered = renderer.render(history)
             own_s += time.thread_time() - begin - (_spent(counter) + aux.spent_s - apart_s)
-            yield Step(own_s, rendered.boundary != boundary), (renderer, rendered)
+            yield Step(own_s, rendered.boundary != boundary), (renderer, rendered, history)
 
     def _usage(self, rendered: Rendered) -> TokenUsage:
         return TokenUsage(self.counter.prompt(rendered.messages).num_tokens, None, 0, "client")
@@ -223,12 +232,13 @@ def report(name: str, tasks: Sequence[Task], path: Path) -> str:
     advances = [step.own_s * 1e3 for step in steps if step.is_advance]
     long = bench.steps(joined(tasks, max(GROWTH_AT)))
     growth = [_median_ms(long[max(0, at - _WINDOW) : at]) for at in GROWTH_AT]
-    held, num_chars = bench.held_bytes(joined(tasks, 250), history_chars)
+    task = joined(tasks, 250)
+    held = bench.held_bytes(task) / history_chars(task)
     verdict = "" if mean_ms < target_ms(name) else f"  over {target_ms(name)} ms"
     advance = f"{statistics.fmean(advances):9.4f}" if advances else f"{'-':>9}"
     figures = "".join(f"{value:9.4f}" for value in growth)
     p99_ms = times_ms[len(times_ms) * 99 // 100]
-    return f"{name:20}{mean_ms:9.4f}{p99_ms:9.4f}{advance}{figures}{held / num_chars:9.2f}{verdict}"
+    return f"{name:20}{mean_ms:9.4f}{p99_ms:9.4f}{advance}{figures}{held:9.2f}{verdict}"
 
 
 def _median_ms(steps: Sequence[Step]) -> float:

@@ -2,8 +2,8 @@
 
     python -m scripts.chaos --trials 10 --seed 0
 
-Every trial runs the sweep `smoke` on Ray actors, sends SIGKILL to the driver, a worker actor, the recorder, a replica or
-the Ray node (its raylet) when a seeded number of calls is on disk, lets the command end, runs it again, and checks:
+Every trial runs the sweep `smoke` on Ray actors, sends SIGKILL to the driver, a worker actor, the recorder, a replica
+or the Ray node (its raylet) when a seeded number of calls is on disk, lets the command end, runs it again, and checks:
 
 - the grid is complete;
 - no row that was seen committed is gone or changed, and every recorded session has all the calls it counts;

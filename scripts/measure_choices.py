@@ -2,6 +2,10 @@
 
 `python -m scripts.measure_choices [--only refold,compact]` prints the markdown tables of docs/choices.md. Every option
 is rendered over the recorded runs beside its default, open loop: the replies do not react to what they are shown.
+
+prompt, uncached: prompt tokens of all calls, and those the prefix cache (blocks of 16) did not hold, against the
+default. folded, stubs, exempt: turns of the last prompts by form, per 100 turns. removed: observation tokens missing
+from the prompts, as a share of the history's, each counted once per prompt.
 """
 
 from __future__ import annotations
@@ -9,6 +13,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
+from functools import cache
 from typing import NamedTuple
 
 from scripts.rendered_rows import RECORDED_RUNS, Rows, cell, rendered_rows
@@ -96,12 +101,12 @@ def measured(rows: Rows, default: Rows) -> list[str]:
     turns = sum((call.step or 1) - 1 for call in last)
     per_turn = [_per_hundred(sum(getattr(call, name) or 0 for call in last), turns) for name in _COUNTS]
     removed = sum(rows.total(f"removed_{fate}_tokens", mains_only=True) for fate in _FATES)
-    shown = rows.total("observation_tokens", mains_only=True)
+    there = sum(_history_tokens()[call.session_id, call.step or 0] for call in rows.mains)
     return [
         _change(rows.total("num_prompt_tokens"), default.total("num_prompt_tokens")),
         _change(rows.uncached_tokens, default.uncached_tokens),
         *per_turn,
-        f"{100 * removed / max(1, removed + shown):.1f}%",
+        f"{100 * removed / there:.1f}%",
         str(len(rows.served) - len(rows.mains)),
         str(sum(session.is_exhausted for session in rows.sessions)),
     ]
@@ -110,6 +115,13 @@ def measured(rows: Rows, default: Rows) -> list[str]:
 _COUNTS = ("num_folded", "num_stubs", "num_exempt")
 _FATES = ("recoverable", "reproducible", "irrecoverable")
 _HEAD = ("option", "prompt", "uncached", "folded", "stubs", "exempt", "removed", "aux calls", "exhausted")
+
+
+@cache
+def _history_tokens() -> dict[tuple[str, int], int]:
+    """Observation tokens of the history before each step: those of base's prompts, which lack none."""
+    rows = rendered_rows(("renderer=base",))
+    return {(call.session_id, call.step or 0): call.observation_tokens or 0 for call in rows.mains}
 
 
 def _per_hundred(count: int, turns: int) -> str:

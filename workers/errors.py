@@ -6,7 +6,7 @@ SessionEnd                      is_own_result  invalidates the cell
 │                               yes            no
 ├── ContextExhausted, FormatLoop
 │                               yes            no
-├── StreamTimedOut              yes            no     (no token for the idle limit; raises the timeout alarm)
+├── StreamTimeout              yes            no     (no token for the idle limit; raises the timeout alarm)
 ├── EnvironmentStartFailed, EnvironmentDied
 │                               no             yes
 ├── ReplicaLost, ReplicaRejected
@@ -72,7 +72,7 @@ class FormatLoop(OwnResult):
     """Too many replies in a row without a valid action."""
 
 
-class StreamTimedOut(OwnResult):
+class StreamTimeout(OwnResult):
     """No token arrived for the idle limit."""
 
 

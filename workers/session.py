@@ -263,7 +263,7 @@ class Session:
                     ordinal=self._parts.ordinal,
                     worker=self._parts.worker,
                     exit_status=end.status,
-                    is_timed_out=isinstance(end, errors.StreamTimedOut),
+                    is_timed_out=isinstance(end, errors.StreamTimeout),
                     is_exhausted=isinstance(end, errors.ContextExhausted),
                     num_steps=caller.num_main_calls,
                     num_main_calls=caller.num_main_calls,
@@ -315,7 +315,7 @@ def _end_of(exc: serving_errors.ServingError) -> errors.SessionEnd:
     """The exit status of a serving error (architecture, section 6)."""
     text = str(exc) or type(exc).__name__
     if isinstance(exc, serving_errors.StreamTimeout):
-        return errors.StreamTimedOut(text)
+        return errors.StreamTimeout(text)
     if isinstance(exc, serving_errors.ContextOverflow):
         return errors.ContextExhausted(text)
     if isinstance(exc, serving_errors.ReplicaRejected):

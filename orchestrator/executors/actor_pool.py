@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from orchestrator.executors.actor_proxies import one_line
+from orchestrator.executors.actor_proxies import is_own_death, one_line
 from orchestrator.executors.errors import ClusterError
 from orchestrator.executors.packages import fingerprint
 from orchestrator.executors.recorder_actor import RemoteRecorder
@@ -21,6 +21,8 @@ from orchestrator.executors.worker_actor import RemoteAgentWorker
 # Ray starts about as many processes at once as there are CPUs; a larger wave only waits longer for its first answer.
 _WAVE = 8
 _START_TIMEOUT_S = 180.0
+# Ray still places actors on a node for some seconds after it has died.
+_START_TRIES = 5
 
 
 @dataclass(slots=True, eq=False)
@@ -47,6 +49,11 @@ class ActorPool:
         self._recorder_url: str | None = None
         self._lock = asyncio.Lock()
         self.recorder_pid: int | None = None
+
+    @property
+    def idle(self) -> tuple[Worker, ...]:
+        """The workers that no attempt has."""
+        return tuple(self._idle)
 
     async def fill(self, size: int) -> None:
         """Start workers until `size` are idle.
@@ -99,12 +106,37 @@ class ActorPool:
         return True
 
     async def _start_wave(self, count: int) -> list[Worker]:
-        handles = [RemoteAgentWorker.options(scheduling_strategy="SPREAD").remote() for _ in range(count)]
-        hellos = await asyncio.gather(*(_started(handle.hello.remote(), "an agent worker") for handle in handles))
+        made = await asyncio.gather(*(start_spread(RemoteAgentWorker, "an agent worker") for _ in range(count)))
+        handles, hellos = [one.handle for one in made], [one.hello for one in made]
         if self._is_joined and any(hello.code != fingerprint() for hello in hellos):
             node = next(hello.node_id for hello in hellos if hello.code != fingerprint())
             raise ClusterError(f"the workers on node {node[:12]} run another version of convoy; install this one there")
         return [Worker(handle, hello.pid, hello.node_id) for handle, hello in zip(handles, hellos, strict=True)]
+
+
+class Started(NamedTuple):
+    """A started actor and the answer to its first call, `hello`."""
+
+    handle: Any
+    hello: Any
+
+
+async def start_spread(actor_class: Any, what: str) -> Started:
+    """Start an actor on any node; one that never came up because its node has just died is started elsewhere.
+
+    Raises:
+        ClusterError: it does not start.
+    """
+    for tries_left in reversed(range(_START_TRIES)):
+        handle = actor_class.options(scheduling_strategy="SPREAD").remote()
+        try:
+            return Started(handle, await asyncio.wait_for(handle.hello.remote(), _START_TIMEOUT_S))
+        except TimeoutError as exc:
+            raise ClusterError(_late(what)) from exc
+        except ray.exceptions.RayError as exc:
+            if not tries_left or not is_own_death(exc):
+                raise ClusterError(f"{what} did not start: {one_line(exc)}") from exc
+    raise AssertionError("the last try returns or raises")
 
 
 async def _answers(worker: Worker) -> bool:
@@ -120,8 +152,10 @@ async def _started(answer: Any, what: str) -> Any:
     try:
         return await asyncio.wait_for(answer, _START_TIMEOUT_S)
     except TimeoutError as exc:
-        raise ClusterError(
-            f"{what} did not start within {_START_TIMEOUT_S:.0f} s; see the logs of the Ray session"
-        ) from exc
+        raise ClusterError(_late(what)) from exc
     except ray.exceptions.RayError as exc:
         raise ClusterError(f"{what} did not start: {one_line(exc)}") from exc
+
+
+def _late(what: str) -> str:
+    return f"{what} did not start within {_START_TIMEOUT_S:.0f} s; see the logs of the Ray session"

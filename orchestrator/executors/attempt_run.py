@@ -19,7 +19,7 @@ from db import records
 from db.errors import DbError
 from orchestrator.attempt import AttemptSetup, prepare, replica_plans, view_of
 from orchestrator.errors import UserError
-from orchestrator.executors.actor_pool import ActorPool, Worker
+from orchestrator.executors.actor_pool import ActorPool, Worker, start_spread
 from orchestrator.executors.actor_proxies import is_own_death, one_line
 from orchestrator.executors.errors import ClusterError
 from orchestrator.executors.notices import NOTICES
@@ -150,7 +150,8 @@ class AttemptRun:
 
     async def _launch_replicas(self, setup: AttemptSetup) -> None:
         plans = replica_plans(setup.config)
-        handles = [RemoteReplica.options(scheduling_strategy="SPREAD").remote() for _ in plans]
+        made = await asyncio.gather(*(start_spread(RemoteReplica, f"replica {plan.replica_id}") for plan in plans))
+        handles = [one.handle for one in made]
         self._actors += handles
         launches = [
             _blamed(handle.launch.remote(self.plan, index, self._settings.clock_speed, self._recorder), "ReplicaLost")

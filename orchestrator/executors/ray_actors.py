@@ -113,6 +113,12 @@ class RayActorsExecutor:
         """See `Executor`."""
         return [run.progress() for run in list(self._runs.values())]
 
+    @property
+    def pool(self) -> ActorPool:
+        """The actors that outlive an attempt; only while the executor is open."""
+        pool: ActorPool = self._pool
+        return pool
+
     def facts_of(self, attempt_id: str) -> dict[str, Any]:
         """What is known of a running attempt: process ids of its workers, replicas and recorder."""
         return dict(self._runs[attempt_id].facts)

@@ -46,6 +46,10 @@ class ReplicaReport(NamedTuple):
 class ReplicaActor:
     """An engine behind a Ray handle; make one per replica and attempt, so that every attempt starts cold."""
 
+    async def hello(self) -> int:
+        """The process id; answers when the actor is up."""
+        return os.getpid()
+
     async def launch(self, plan: AttemptPlan, index: int, clock_speed: float, recorder: Any) -> ReplicaFacts:
         """Start the engine of replica `index` of the plan; its clock stands still until `begin`.
 

@@ -74,6 +74,8 @@ class SimulatedEngine:
     REVISION: ClassVar[int] = 1
     has_times: ClassVar[bool] = True
 
+    PROVENANCE: ClassVar[frozenset[str]] = frozenset({"sample_interval_s", "max_jump_steps"})
+
     gpu_memory_utilization: float = 0.92
     reserved_gpu_bytes: int = 2_500_000_000
     max_num_seqs: int | None = None

@@ -39,6 +39,7 @@ class Recorded:
     """
 
     REVISION: ClassVar[int] = 1
+    PROVENANCE: ClassVar[frozenset[str]] = frozenset({"skip_foreign"})  # the tasks' digests decide
     name: ClassVar[str] = "recorded"
     source: ClassVar[str] = "recorded"
 

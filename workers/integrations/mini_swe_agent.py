@@ -26,7 +26,9 @@ from typing import Any, Final
 
 from workers.errors import ConfigurationError
 from workers.history import Action
+from workers.integrations.mini_swe_agent_asking import AskedModel
 from workers.integrations.plain import BUDGET_TOKENS, Conversation
+from workers.integrations.renderer_choice import answers_commands
 
 EXTRA_KEY: Final = "convoy"
 START_COMMAND: Final = "convoy-instance"
@@ -63,6 +65,8 @@ class RenderedModel:
         renderer: name, or mapping with `name` and settings.
         inner_class: the wrapped model's class or short name; empty chooses as mini-swe-agent does.
         context_budget_tokens: usable context of renderers that have a budget.
+        auxiliary: settings, over those of the wrapped model, of the text model that answers renderers which ask one
+            themselves; its `model_class` is litellm_textbased unless given.
         settings: everything else under `model:` goes to the wrapped model.
     Raises:
         ConfigurationError: no or an unknown renderer.
@@ -74,13 +78,15 @@ class RenderedModel:
         renderer: str | Mapping[str, Any] | None = None,
         inner_class: str = "",
         context_budget_tokens: int = BUDGET_TOKENS,
+        auxiliary: Mapping[str, Any] | None = None,
         **settings: Any,
     ) -> None:
         from minisweagent.models import get_model_class
 
         if renderer is None:
             raise ConfigurationError("no renderer is chosen: add -c model.renderer.name=refold (or another name)")
-        self.conversation = Conversation(renderer, budget_tokens=context_budget_tokens)
+        self._asked = AskedModel(settings, auxiliary or {})
+        self.conversation = Conversation(renderer, budget_tokens=context_budget_tokens, ask=self._asked)
         self.is_paired = False
         self._choice = {"name": renderer} if isinstance(renderer, str) else dict(renderer)
         self._inner: Any = get_model_class(str(settings.get("model_name", "")), inner_class)(**settings)
@@ -101,9 +107,9 @@ class RenderedModel:
         """
         from minisweagent.exceptions import FormatError
 
-        if self.conversation.renderer.is_reversible and not self.is_paired:
+        if answers_commands(self.conversation.renderer) and not self.is_paired:
             raise ConfigurationError(
-                f"renderer {self._choice['name']} answers `restore` itself, which needs our environment class: "
+                f"renderer {self._choice['name']} answers some commands itself, which needs our environment class: "
                 f"add -c environment.environment_class={ENVIRONMENT_CLASS}"
             )
         rendered = self.conversation.render(messages)
@@ -112,9 +118,9 @@ class RenderedModel:
         try:
             reply: dict[str, Any] = self._inner.query(rendered, **options)
         except FormatError as exc:  # mini-swe-agent keeps its first message in place of the reply
-            exc.messages[0].setdefault("extra", {})[EXTRA_KEY] = note
+            self._add(exc.messages[0], note)
             raise
-        reply.setdefault("extra", {})[EXTRA_KEY] = note
+        self._add(reply, note)
         return reply
 
     def format_message(self, **fields: Any) -> dict[str, Any]:
@@ -141,6 +147,15 @@ class RenderedModel:
         """As the wrapped model does."""
         variables: dict[str, Any] = self._inner.get_template_vars(**options)
         return variables
+
+    def _add(self, message: dict[str, Any], note: dict[str, Any]) -> None:
+        """Note the render with the message, and what the renderer's own calls cost on top of it."""
+        extra = message.setdefault("extra", {})
+        extra[EXTRA_KEY] = note
+        cost = self._asked.taken_cost()
+        if cost:
+            note["asked_cost"] = cost
+            extra["cost"] = extra.get("cost", 0.0) + cost
 
     def serialize(self) -> dict[str, Any]:
         """The wrapped model's part of the trajectory, and which renderer it was seen through."""

@@ -4,7 +4,8 @@
     reply = client.chat.completions.create(messages=render(messages, "refold"), ...)
     answer = restore(messages, "refold", command)      # None: run the command as always
 
-`Conversation` does the same step by step without reading the list again. The renderer's changes to the prompt (ReFold's
+`Conversation` does the same step by step without reading the list again, and can lend a model to renderers that ask
+one themselves (`ask`). The renderer's changes to the prompt (ReFold's
 protocol) are part of what comes back; the loop's list stays as it is.
 """
 
@@ -14,7 +15,7 @@ from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from serving.calls import CallKind, Message
+from serving.calls import Message
 from serving.interfaces import TokenCounter
 from serving.tokens import SplitterCounter
 from workers.benchmarks.formats.common import FORMAT_LIST_ITEM
@@ -30,6 +31,7 @@ from workers.history import (
     TurnKind,
     observation_messages,
 )
+from workers.integrations.asking import Ask, AskedCall, Asker
 from workers.integrations.openai_messages import (
     Exchange,
     MessageDict,
@@ -41,7 +43,7 @@ from workers.integrations.openai_messages import (
     taken_apart,
 )
 from workers.integrations.renderer_choice import Choice, renderer_of
-from workers.interfaces import AuxReply, HarnessTemplate, Renderer
+from workers.interfaces import HarnessTemplate, Renderer
 
 BUDGET_TOKENS = 245_760  # a window of 256 k with 16 k reserved for generation (ReFold section 4.1)
 
@@ -81,7 +83,10 @@ def restore(messages: Sequence[MessageDict], renderer: Choice, command: str) -> 
 
 @dataclass(frozen=True, slots=True)
 class RenderRecord:
-    """What one render did, for the loop's own log. Counts as in `Rendered`; characters are those of contents."""
+    """What one render did, for the loop's own log. Counts as in `Rendered`; characters are those of contents.
+
+    `asked_calls` are the calls the renderer made itself since the render before.
+    """
 
     num_turns: int
     boundary: int
@@ -91,22 +96,31 @@ class RenderRecord:
     num_messages: int
     num_chars: int
     num_chars_unrendered: int
+    asked_calls: tuple[AskedCall, ...] = ()
 
 
 class Conversation:
     """One agent's conversation, rendered again before every call.
 
+    Args:
+        ask: answers the calls that the renderer makes itself: chat messages and the most tokens to generate, to text.
     Invariants: the given list grows from call to call (else it is read again from its beginning); message dicts that a
     renderer leaves alone come back with every key they had; a tool call and its outputs come and go together.
     """
 
     def __init__(
-        self, renderer: Choice, *, counter: TokenCounter | None = None, budget_tokens: int = BUDGET_TOKENS
+        self,
+        renderer: Choice,
+        *,
+        counter: TokenCounter | None = None,
+        budget_tokens: int = BUDGET_TOKENS,
+        ask: Ask | None = None,
     ) -> None:
         self.renderer: Renderer = renderer_of(renderer)
         self.record: RenderRecord | None = None
         self._counter: TokenCounter = counter or SplitterCounter()  # type: ignore[assignment]
         self._budget_tokens = budget_tokens
+        self._asker = Asker(ask, self._counter)
         self._exchanges: list[Exchange] = []
         self._seen = Rendered(())
         self._begin((), False)
@@ -176,7 +190,7 @@ class Conversation:
         """Let the renderer see one more turn, as the session loop does."""
         turn = self._turn(exchange)
         self._history.append(turn)
-        memos = _finished(self.renderer.observe(self._history, self._seen, _no_model))
+        memos = _finished(self.renderer.observe(self._history, self._seen, self._asker))
         self._history.extend(memos)
         self._seen = self.renderer.render(self._history)
 
@@ -210,7 +224,8 @@ class Conversation:
             return TurnKind.format_error
         for action in actions:
             if self.renderer.intercept(self._history, action) is not None:
-                return TurnKind.recall if action.command.lstrip().startswith("recall") else TurnKind.restore
+                word = action.command.split(maxsplit=1)[0]
+                return {"restore": TurnKind.restore, "recall": TurnKind.recall}.get(word, TurnKind.guard)
         return TurnKind.command
 
     def _given_back(self, rendered: Rendered) -> list[dict[str, Any]]:
@@ -243,6 +258,7 @@ class Conversation:
             num_messages=len(result),
             num_chars=_num_chars(result),
             num_chars_unrendered=_num_chars(messages),
+            asked_calls=self._asker.taken(),
         )
 
 
@@ -254,15 +270,6 @@ def _format_item(task: str) -> str | None:
 
 def _num_chars(messages: Sequence[Mapping[str, Any]]) -> int:
     return sum(len(message_of(message).content) for message in messages if message.get("role") != "exit")
-
-
-async def _no_model(
-    *, kind: CallKind, messages: tuple[Message, ...], max_completion_tokens: int, declared_tokens: int, **_: Any
-) -> AuxReply:
-    raise ConfigurationError(
-        f"this renderer asks a model itself ({kind.value}), which is possible in our own studies only; "
-        "choose one that does not (base, clip, mask, refold)"
-    )
 
 
 def _finished(work: Coroutine[Any, Any, Any]) -> Any:

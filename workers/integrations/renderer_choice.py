@@ -21,6 +21,8 @@ from omegaconf.errors import OmegaConfBaseException
 import workers
 from workers.errors import ConfigurationError
 from workers.interfaces import Renderer
+from workers.renderers.common import Quiet
+from workers.renderers.composing import Composed
 
 CONF = Path(workers.__file__).parent.parent / "conf" / "renderer"
 Choice = Renderer | str | Mapping[str, Any]
@@ -46,6 +48,14 @@ def renderer_of(choice: Choice) -> Renderer:
 def names() -> list[str]:
     """All renderers."""
     return sorted(path.stem for path in CONF.glob("*.yaml"))
+
+
+def answers_commands(renderer: Renderer) -> bool:
+    """Whether a renderer, or one inside it, answers commands in the environment's place (restore, recall, guard)."""
+    own: object = type(renderer).intercept
+    if isinstance(renderer, Composed) and own is Composed.intercept:
+        return answers_commands(renderer._inner)
+    return own is not Quiet.intercept
 
 
 def _named(name: str, settings: dict[str, Any]) -> Renderer:

@@ -79,7 +79,7 @@ class LlmLingua:
 
     def __init__(self, model: str, device: str) -> None:
         try:
-            self._package: Any = importlib.import_module("llmlingua")
+            importlib.import_module("llmlingua")
         except ImportError as exc:
             raise ConfigurationError(
                 "renderer llmlingua2: scorer=llmlingua needs the package llmlingua: pip install 'convoy[llmlingua]', "
@@ -93,12 +93,13 @@ class LlmLingua:
         return await aside(lambda: self._compress(text, rate))
 
     def _compress(self, text: str, rate: float) -> str:
-        compressor = _loaded(self._package, self._model, self._device)
+        compressor = _loaded(self._model, self._device)
         result = compressor.compress_prompt_llmlingua2([text], rate=rate, force_tokens=["\n"])
         return str(result["compressed_prompt"])
 
 
 @lru_cache(maxsize=1)
-def _loaded(package: Any, model: str, device: str) -> Any:
+def _loaded(model: str, device: str) -> Any:
     """One classifier per process; it is 2 GB."""
+    package = importlib.import_module("llmlingua")
     return package.PromptCompressor(model_name=model, use_llmlingua2=True, device_map=device)

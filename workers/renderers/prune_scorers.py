@@ -7,6 +7,7 @@ knows words, not meaning, and how much it keeps is not fitted to the released on
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Protocol
 
 import bm25s
@@ -98,12 +99,15 @@ class HttpScorer:
         url: base address; `/prune` is added.
         timeout_s: of one try.
         num_tries: tries before a call counts as failed (3, as in SWE-Pruner's own evaluation).
+        post: called as `httpx.post`, which it is by default.
+    Raises:
+        ConfigurationError: the package httpx is not installed.
     """
 
     name = "http"
     is_stand_in = False
 
-    def __init__(self, url: str, *, timeout_s: float, num_tries: int) -> None:
+    def __init__(self, url: str, *, timeout_s: float, num_tries: int, post: Callable[..., Any] | None = None) -> None:
         try:
             import httpx
         except ImportError as exc:
@@ -111,7 +115,7 @@ class HttpScorer:
                 "renderer prune: scorer=http needs the package httpx: pip install 'convoy[pruner]', or scorer=lexical"
             ) from exc
         self._errors: tuple[type[Exception], ...] = (httpx.HTTPError, ValueError)
-        self._post = httpx.post
+        self._post: Callable[..., Any] = post or httpx.post
         self._url = url.rstrip("/") + "/prune"
         self._timeout_s = timeout_s
         self._num_tries = num_tries

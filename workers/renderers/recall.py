@@ -86,7 +86,8 @@ class Recall(Composed):
             check_share("recall", key, getattr(self, key))
         for key, least in (("keep_recent", 1), ("min_chars", 1), ("lookup_s", 0)):
             check_least("recall", key, getattr(self, key), least)
-        check_least("recall", "shrink_share", self.shrink_share, self.target_share)
+        for key in ("trigger_share", "shrink_share"):
+            check_least("recall", key, getattr(self, key), self.target_share)
         self._hold(inner)
 
     @property

@@ -16,7 +16,7 @@ TRUST = {"min_concurrency_share": 0.95, "max_loop_lag_ms": 250.0, "max_lost_call
 
 @pytest.mark.parametrize(
     "status",
-    ["Submitted", "StepLimit", "TokenLimit", "WallLimit", "ContextExhausted", "FormatLoop", "StreamTimedOut"],
+    ["Submitted", "StepLimit", "TokenLimit", "WallLimit", "ContextExhausted", "FormatLoop", "StreamTimeout"],
 )
 def test_own_results_complete_a_cell(
     session_row: Callable[..., Any], call_row: Callable[..., Any], status: str

@@ -145,3 +145,33 @@ def test_plan_text(sweep_plan: Callable[..., SweepPlan], planned_cell: Callable[
         "run the failed cells again: the same command with rerun=failed",
         "see the results: python -m db table s",
     ]
+
+
+FIXTURES = Path(__file__).parents[2] / "fixtures" / "trajectories"
+
+
+@pytest.mark.parametrize("trace", ["weka.json", "mooncake.jsonl"])
+def test_a_length_only_trace_runs_under_base_only(composer: Composer, trace: str) -> None:
+    """There is no text to render in another way: clip is refused in one line, base is planned."""
+    command = ["benchmark=recorded", f"benchmark.path={FIXTURES / trace}", "num_workers=1"]
+    assert make_plan(composer, [*command, "renderer=base"]).cells
+    with pytest.raises(UserError, match="length-only trace"):
+        make_plan(composer, [*command, "renderer=clip"])
+
+
+def test_relative_paths_are_seen_from_where_the_command_runs(
+    composer: Composer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A worker may start in another folder: its configuration holds the absolute path, the key holds none."""
+    monkeypatch.chdir(FIXTURES)
+    command = ["benchmark=recorded", "num_workers=1"]
+    relative = make_plan(composer, [*command, "benchmark.path=mini_v2.traj.json"]).cells[0]
+    assert relative.config["benchmark"]["path"] == str(FIXTURES / "mini_v2.traj.json")
+    absolute = make_plan(composer, [*command, f"benchmark.path={FIXTURES / 'mini_v2.traj.json'}"]).cells[0]
+    assert relative.key == absolute.key
+
+
+def test_signals_of_a_renderer_with_its_own_tags(composer: Composer) -> None:
+    """ARSM's tags have their own source: the policy's stale labels are not asked for."""
+    (cell,) = make_plan(composer, ["renderer=arsm", *TINY]).cells
+    assert cell.sources["signals"] == "heuristic"

@@ -126,6 +126,22 @@ def test_blocks_alone_and_their_own_axes() -> None:
     assert [c.get("policy.coverage") for c in cells(run(content, make("policy.coverage", [0.2])))] == [None, 0.2]
 
 
+BUDGETS = {
+    "cells": [
+        {"context_budget_tokens": [16, 24], "num_workers": 8},
+        {"context_budget_tokens": 16, "num_workers": 48},
+    ]
+}
+
+
+def test_blocks_are_selected_by_values_they_have() -> None:
+    """num_workers=8 keeps the cells at 8; 2, which no cell has, replaces it in all, and equal cells become one."""
+    budgets = [(c["context_budget_tokens"], c["num_workers"]) for c in cells(run(BUDGETS, make("num_workers", 8)))]
+    assert budgets == [(16, 8), (24, 8)]
+    budgets = [(c["context_budget_tokens"], c["num_workers"]) for c in cells(run(BUDGETS, make("num_workers", 2)))]
+    assert budgets == [(16, 2), (24, 2)]
+
+
 @pytest.mark.parametrize(
     ("content", "message"),
     [

@@ -229,7 +229,7 @@ def test_a_prompt_over_the_budget_is_recorded_and_not_sent() -> None:
 @pytest.mark.parametrize(
     ("failure", "status", "state", "invalidates"),
     [
-        (serving_errors.StreamTimeout("600 s without a token"), "StreamTimedOut", "timeout", False),
+        (serving_errors.StreamTimeout("600 s without a token"), "StreamTimeout", "timeout", False),
         (serving_errors.ConnectTimeout("no connection"), "ReplicaLost", "timeout", True),
         (serving_errors.ReplicaRejected("503"), "ReplicaRejected", "error", True),
         (serving_errors.ReplicaLost("gone"), "ReplicaLost", "error", True),

@@ -13,10 +13,12 @@ from typing import Any
 import pytest
 
 from serving.calls import Message, ToolCall
+from tests.unit.workers.renderers.histories import run_through, text_of
 from workers.harnesses.mini_swe_agent import MiniSweAgent
 from workers.harnesses.mini_swe_agent_text import MiniSweAgentText
-from workers.history import Action
+from workers.history import Action, Turn
 from workers.renderers.refold import Refold
+from workers.renderers.refold_signals import SOFT_REMINDER
 
 ROOT = Path(__file__).resolve().parents[4]
 if importlib.util.find_spec("minisweagent") is None:
@@ -88,17 +90,17 @@ def test_refold_s_layer_has_its_places(harness: Any) -> None:
     assert "Each response should include:\n\n1. " in after
 
 
-def test_outputs_are_labelled_inside_their_messages() -> None:
-    """The third place of the layer: `[step N]` and a newline before the package's frame."""
-    from tests.unit.workers.renderers.histories import run_through, text_of
-    from workers.history import Turn
-
+def test_outputs_are_labelled_and_misses_reminded_inside_their_messages() -> None:
+    """Third place: `[step N]` and a newline before the package's frame. Fourth: the reminder behind it, after a miss."""
     shown = MiniSweAgent().observation("ok\n", 0, "call_0")
     reply = calls(json.dumps({"command": "ls"}))
     renderer = Refold()
     renderer.start(counter=None, budget_tokens=1, path="renderer")  # type: ignore[arg-type]
-    _, prompts = run_through(renderer, [Turn(1, reply, (Action("ls", "call_0"),), (shown,))])
-    assert text_of(prompts[-1], 1) == "[step 0]\n<returncode>0</returncode>\n<output>\nok\n</output>"
+    _, prompts = run_through(
+        renderer, [Turn(1, reply, (Action("ls", "call_0"),), (shown,), signals=renderer.read_reply(reply))]
+    )
+    labelled = "[step 0]\n<returncode>0</returncode>\n<output>\nok\n</output>"
+    assert text_of(prompts[-1], 1) == f"{labelled}\n\n{SOFT_REMINDER}"
     assert prompts[-1].messages[-1].tool_call_id == "call_0"
 
 

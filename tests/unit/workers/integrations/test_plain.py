@@ -16,12 +16,11 @@ from workers.errors import ConfigurationError
 from workers.harnesses.terminal import Terminal
 from workers.integrations.openai_messages import dict_of, message_of
 from workers.integrations.plain import Conversation, render, restore
-from workers.integrations.renderer_choice import names, renderer_of
+from workers.integrations.renderer_choice import answers_commands, names, renderer_of
 from workers.renderers.refold import Refold
 
 FEW = settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 OPENING = [{"role": "system", "content": "You are an agent."}, {"role": "user", "content": "Fix the bug."}]
-MODEL_CALLERS: list[str] = []
 TALKATIVE = ["base", "clip", "mask", "refold", {"name": "refold", "k": 2, "note_role": "tool_append"}]
 
 
@@ -164,12 +163,20 @@ def test_it_works_inside_an_event_loop() -> None:
 def test_every_renderer_works_or_says_why_not(name: str) -> None:
     """Those that ask a model of their own refuse with one line when they would."""
     messages = loop_of([Step((f"cat {i}.py",), (f"content of {i}\n" * 40,)) for i in range(30)])
-    if name in MODEL_CALLERS:
-        with pytest.raises(ConfigurationError, match=r"^this renderer asks a model itself .*$"):
-            render(messages, name, budget_tokens=4096)
+    result = rendered_or_refusal(messages, name)
+    if isinstance(result, str):
+        assert "asks a model itself" in result
+        assert "\n" not in result
     else:
-        rendered = render(messages, name, budget_tokens=4096)
-        assert problems([message_of(message) for message in rendered]) == []
+        assert problems([message_of(message) for message in result]) == []
+
+
+def rendered_or_refusal(messages: list[dict[str, Any]], name: str) -> list[dict[str, Any]] | str:
+    """What a renderer makes of a small budget, or the line with which it refuses."""
+    try:
+        return render(messages, name, budget_tokens=4096)
+    except ConfigurationError as refusal:
+        return str(refusal)
 
 
 @pytest.mark.parametrize(
@@ -212,3 +219,41 @@ def test_the_record_counts() -> None:
     assert record is not None
     assert (record.num_turns, record.boundary, record.num_folded) == (6, 3, 3)
     assert record.num_chars_unrendered == sum(len(message["content"]) for message in messages)
+
+
+def test_a_lent_model_answers_the_renderer_s_own_calls() -> None:
+    """compact in a small window asks for a summary once per compaction; it is noted with purpose and size."""
+    asked: list[list[dict[str, Any]]] = []
+
+    def ask(messages: list[dict[str, Any]], max_tokens: int) -> str:
+        assert max_tokens > 0
+        asked.append(messages)
+        return "What happened so far."
+
+    conversation = Conversation("compact", budget_tokens=4096, ask=ask)
+    messages = loop_of([Step((f"cat {i}.py",), (f"content of {i}\n" * 60,)) for i in range(20)])
+    purposes = []
+    for end in range(2, len(messages) + 1, 2):
+        rendered = conversation.render(messages[:end])
+        assert conversation.record is not None
+        purposes += [call.purpose for call in conversation.record.asked_calls]
+    assert purposes == ["summary"] * len(asked) != []
+    assert any("What happened so far." in message["content"] for message in rendered)
+    assert problems([message_of(message) for message in rendered]) == []
+
+
+@pytest.mark.parametrize(
+    ("choice", "expected"),
+    [
+        ("base", False),
+        ("mask", False),
+        ("refold", True),
+        ("recall", True),
+        ("arsm", True),
+        ("compact", False),
+        ({"name": "compact", "inner": {"name": "refold", "k": 5}}, True),
+    ],
+)
+def test_who_answers_commands(choice: Any, expected: bool) -> None:
+    """Also a renderer inside another; those need an environment that asks them first."""
+    assert answers_commands(renderer_of(choice)) is expected

@@ -125,14 +125,14 @@ def test_an_empty_reply_is_noted_and_tried_again() -> None:
 
 def stacked_history(text_chars: int) -> History:
     """Ten turns, the first four summarized by a text of this length."""
-    history = history_of(*(sized_turn(label, 700, prompt_tokens=6800) for label in range(10)))
+    history = history_of(*(sized_turn(label, 700, prompt_tokens=7600) for label in range(10)))
     history.extend((Memo("renderer", "summary", 9, {"first_turn": 1, "last_turn": 4, "text": "s" * text_chars}),))
     return history
 
 
 @pytest.mark.parametrize(("text_chars", "first_turn", "num_absorbed"), [(9000, 5, 0), (10_000, 1, 1)])
 def test_summaries_above_a_quarter_of_b_are_taken_in(text_chars: int, first_turn: int, num_absorbed: int) -> None:
-    """With its heading 9,000 characters are below 2,500 tokens, 10,000 are above: then the next call covers turn 1 on."""
+    """9,000 characters are below 2,500 tokens, 10,000 and a heading above: then the next summary covers turn 1 on."""
     renderer, history, aux = begun(Compact(), BUDGET), stacked_history(text_chars), Auxiliary("short")
     (memo,) = asyncio.run(renderer.observe(history, renderer.render(history), aux))
     assert (memo.data["first_turn"], memo.data["num_absorbed"]) == (first_turn, num_absorbed)

@@ -25,7 +25,7 @@ from workers.renderers.recall import Recall
 from workers.renderers.refold import Refold
 
 BUDGET = 1000
-# 200 tokens of output, 800 characters; its placeholder has 98 characters, 24 tokens.
+# In place of 200 tokens of output (800 characters); 108 to 111 characters, 27 tokens.
 LINE = "[context-manager] output of step 0 is stored: `cat a`, 800 characters in 1 lines. `recall 0` shows it again."
 
 
@@ -149,7 +149,14 @@ def check_estimates(history: History, prompts: list[Rendered]) -> None:
 
 
 @pytest.mark.parametrize(
-    "options", [{"trigger_share": 0.0}, {"target_share": 1.5}, {"keep_recent": 0}, {"shrink_share": 0.5}]
+    "options",
+    [
+        {"trigger_share": 0.0},
+        {"target_share": 1.5},
+        {"keep_recent": 0},
+        {"shrink_share": 0.5},
+        {"trigger_share": 0.5},
+    ],
 )
 def test_impossible_settings_are_refused(options: dict[str, float]) -> None:
     """A user's mistake is one line that names the value."""
