@@ -272,7 +272,7 @@ class Call:
     removed_recoverable_tokens: int | None = None  # observation tokens missing from this prompt, by fate
     removed_reproducible_tokens: int | None = None
     removed_irrecoverable_tokens: int | None = None
-    shared_prefix_tokens: int | None = None  # best possible hit: prefix shared with earlier prompts (call 1: of the replica)
+    shared_prefix_tokens: int | None = None  # best possible hit; of call 1: with any prompt of the replica
     prompt_digest: str | None = None
     finish_reason: str | None = None  # stop | length | ...
     is_adopted: bool | None = None  # auxiliary: whether its result was used

@@ -122,13 +122,13 @@ _TRACE = text(
 
 def arm_figures(connection: Connection, attempt_id: str) -> ArmFigures:
     """The figures of one attempt."""
-    calls = list(connection.execute(_CALLS, {"attempt_id": attempt_id}).mappings())
+    calls = [dict(row) for row in connection.execute(_CALLS, {"attempt_id": attempt_id}).mappings()]
     mains = [call for call in calls if call["kind"] == "main"]
     peaks: dict[str, Mapping[str, Any]] = {}
     for call in mains:
         best = peaks.get(call["task_id"])
         if best is None or call["num_prompt_tokens"] > best["num_prompt_tokens"]:
-            peaks[call["task_id"]] = dict(call)
+            peaks[call["task_id"]] = call
     return ArmFigures(
         num_sessions=len(peaks),
         num_calls=len(calls),

@@ -179,10 +179,11 @@ def _plan_cell(composer: Composer, cache: TaskCache, combination: Combination) -
 
 def _with_absolute_paths(config: Mapping[str, Any]) -> dict[str, Any]:
     """`config` with every component's `path` seen from here: the process that runs the cell may start elsewhere."""
-    return {
-        name: node | {"path": str(Path(node["path"]).absolute())} if isinstance(node, dict) and node.get("path") else node
-        for name, node in config.items()
-    }
+    absolute = dict(config)
+    for name, node in config.items():
+        if isinstance(node, dict) and node.get("path"):
+            absolute[name] = node | {"path": str(Path(node["path"]).absolute())}
+    return absolute
 
 
 def _signals_source(typed: TypedConfig, made: Mapping[str, Any]) -> str:

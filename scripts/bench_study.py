@@ -60,7 +60,8 @@ def tree_rss_bytes(root_pid: int) -> int:
 def run_study(sweep: str, overrides: list[str]) -> None:
     """Run the study as a user does and print wall seconds and peak memory."""
     with tempfile.TemporaryDirectory() as folder:
-        command = [sys.executable, "-m", "orchestrator", f"+sweep={sweep}", f"db.url=sqlite:///{folder}/results.db", *overrides]
+        study = ["orchestrator", f"+sweep={sweep}", f"db.url=sqlite:///{folder}/results.db"]
+        command = [sys.executable, "-m", *study, *overrides]
         started_s = time.perf_counter()
         process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
         peak = 0

@@ -60,7 +60,8 @@ def taken_apart(messages: Sequence[MessageDict]) -> Conversation:
     has_tools = any(message.get("tool_calls") or message["role"] == "tool" for message in shown)
     starts = [i for i, message in enumerate(shown) if message["role"] == "assistant" or is_format_error(message)]
     first = starts[0] if starts else len(shown)
-    exchanges, tail = [], tuple[MessageDict, ...]()
+    exchanges: list[Exchange] = []
+    tail: tuple[MessageDict, ...] = ()
     for start, end in pairwise([*starts, len(shown)]):
         head, after = shown[start], shown[start + 1 : end]
         if end == len(shown) and not _is_complete(head, after, has_tools):

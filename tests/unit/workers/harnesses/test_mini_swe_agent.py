@@ -91,7 +91,7 @@ def test_refold_s_layer_has_its_places(harness: Any) -> None:
 
 
 def test_outputs_are_labelled_and_misses_reminded_inside_their_messages() -> None:
-    """Third place: `[step N]` and a newline before the package's frame. Fourth: the reminder behind it, after a miss."""
+    """Third place: `[step N]` and a newline before the frame. Fourth: the reminder behind it, after a miss."""
     shown = MiniSweAgent().observation("ok\n", 0, "call_0")
     reply = calls(json.dumps({"command": "ls"}))
     renderer = Refold()
