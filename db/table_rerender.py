@@ -36,6 +36,7 @@ __all__ = [
 
 RERENDER_TABLES = ("rerender", "rerender_trace")
 _TRACE_CALLS = 30  # Figure 2e shows the first 30
+Place = tuple[str, int]  # task, step
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,18 +55,21 @@ class ArmFigures:
     Attributes:
         shared_tokens: best possible hit, summed over main calls. main_prompt_tokens: what it is a share of.
         removed: observation tokens missing from main prompts, by fate, each counted once per prompt.
-        observation_tokens: observation tokens in main prompts, by (task, step).
+        accounted: (task, step) -> observation tokens in its prompt and missing from it.
+        steps: (task, step) -> (prompt tokens, uncached tokens) of its calls, auxiliary ones with their main call.
         peak_tokens: median over sessions of the longest main prompt. peak_parts: mean share of each part in it.
     """
 
     num_sessions: int
     num_calls: int
+    num_exhausted: int
     prompt_tokens: int | None
     cached_tokens: int | None
     main_prompt_tokens: int
     shared_tokens: int | None
     removed: Mapping[str, int | None]
-    observation_tokens: Mapping[tuple[str, int], int]
+    accounted: Mapping[Place, int]
+    steps: Mapping[Place, tuple[int, int | None]]
     peak_tokens: float | None
     peak_parts: Mapping[str, float]
 
@@ -79,28 +83,33 @@ class ArmFigures:
 
 @dataclass(frozen=True, slots=True)
 class RerenderRow:
-    """One cell beside the arm it is compared with (the group's `base`, else its first)."""
+    """One cell beside the arm it is compared with (the group's `base`, else its first).
+
+    Attributes:
+        history_tokens: (task, step) -> observation tokens of the history before that step.
+    """
 
     keys: tuple[str, ...]
     arm: str
     own: ArmFigures
     reference: ArmFigures
+    history_tokens: Mapping[Place, int]
 
-    def prompt_change(self) -> float | None:
-        """Prompt tokens against the reference, as a ratio."""
-        return _ratio(self.own.prompt_tokens, self.reference.prompt_tokens)
+    def change(self, part: int) -> float | None:
+        """Prompt (part 0) or uncached (1) tokens as a ratio to the reference's, over the steps that both arms made.
 
-    def uncached_change(self) -> float | None:
-        """Uncached prompt tokens against the reference, as a ratio."""
-        return _ratio(self.own.uncached_tokens, self.reference.uncached_tokens)
+        A prompt over the budget ends a session, so an arm that removes more makes more steps.
+        """
+        both = self.own.steps.keys() & self.reference.steps.keys()
+        own = [self.own.steps[place][part] for place in both]
+        reference = [self.reference.steps[place][part] for place in both]
+        if None in own or None in reference:
+            return None
+        return _ratio(sum(filter(None, own)), sum(filter(None, reference)))
 
     def fate_share(self, fate: str) -> float | None:
-        """Removed tokens of one fate as a share of all observation tokens of the history, summed over prompts [choice].
-
-        The history's tokens are those of the reference arm's prompts of the same tasks and steps, which lack none.
-        """
-        total = sum(self.reference.observation_tokens.get(place, 0) for place in self.own.observation_tokens)
-        return _ratio(self.own.removed[fate], total)
+        """Removed tokens of one fate as a share of the history's observation tokens, summed over prompts [choice]."""
+        return _ratio(self.own.removed[fate], sum(self.history_tokens[place] for place in self.own.accounted))
 
 
 _FATES = ("recoverable", "reproducible", "irrecoverable")
@@ -111,8 +120,9 @@ _CALLS = text(
     " removed_reproducible_tokens, removed_irrecoverable_tokens"
     " FROM call JOIN session ON session.attempt_id = call.attempt_id AND session.session_id = call.session_id"
     " WHERE call.attempt_id = :attempt_id AND call.state = 'ok' AND call.kind <> 'judge'"
-    " AND (call.kind <> 'scorer' OR call.replica IS NOT NULL)"
+    " AND (call.kind <> 'scorer' OR call.replica IS NOT NULL) ORDER BY session.ordinal, call.call_index, call.try_index"
 )
+_EXHAUSTED = text("SELECT count(*) FROM session WHERE attempt_id = :attempt_id AND is_exhausted")
 _TRACE = text(
     "SELECT step, sum(num_prompt_tokens) AS prompt, sum(num_cached_tokens) AS cached, count(*) AS num_calls,"
     " count(num_cached_tokens) AS num_known FROM call"
@@ -123,6 +133,7 @@ _TRACE = text(
 def arm_figures(connection: Connection, attempt_id: str) -> ArmFigures:
     """The figures of one attempt."""
     calls = [dict(row) for row in connection.execute(_CALLS, {"attempt_id": attempt_id}).mappings()]
+    ends = connection.execute(_EXHAUSTED, {"attempt_id": attempt_id}).scalar_one()
     mains = [call for call in calls if call["kind"] == "main"]
     peaks: dict[str, Mapping[str, Any]] = {}
     for call in mains:
@@ -132,15 +143,47 @@ def arm_figures(connection: Connection, attempt_id: str) -> ArmFigures:
     return ArmFigures(
         num_sessions=len(peaks),
         num_calls=len(calls),
+        num_exhausted=ends,
         prompt_tokens=_total(calls, "num_prompt_tokens"),
         cached_tokens=_total(calls, "num_cached_tokens"),
         main_prompt_tokens=_total(mains, "num_prompt_tokens") or 0,
         shared_tokens=_total(mains, "shared_prefix_tokens"),
         removed={fate: _total(mains, f"removed_{fate}_tokens") for fate in _FATES},
-        observation_tokens={(call["task_id"], call["step"]): call["observation_tokens"] or 0 for call in mains},
+        accounted={(call["task_id"], call["step"]): _accounted(call) for call in mains},
+        steps=_by_step(calls),
         peak_tokens=statistics.median(call["num_prompt_tokens"] for call in peaks.values()) if peaks else None,
         peak_parts=_peak_parts(list(peaks.values())),
     )
+
+
+def _accounted(call: Mapping[str, Any]) -> int:
+    return sum(call[column] or 0 for column in ("observation_tokens", *(f"removed_{fate}_tokens" for fate in _FATES)))
+
+
+def _by_step(calls: Iterable[Mapping[str, Any]]) -> dict[Place, tuple[int, int | None]]:
+    """(prompt, uncached) tokens by step; auxiliary calls are made after their step's main call."""
+    sums: dict[Place, tuple[int, int | None]] = {}
+    step = 1
+    for call in calls:
+        step = call["step"] if call["kind"] == "main" else step
+        prompt, uncached = sums.get((call["task_id"], step), (0, 0))
+        cached = call["num_cached_tokens"]
+        uncached = None if uncached is None or cached is None else uncached + call["num_prompt_tokens"] - cached
+        sums[call["task_id"], step] = (prompt + call["num_prompt_tokens"], uncached)
+    return sums
+
+
+def _history_tokens(reference: ArmFigures, others: Iterable[ArmFigures]) -> dict[Place, int]:
+    """Observation tokens of the history by step.
+
+    What base's prompt holds, which lacks nothing. Where base ended earlier, the least that another arm accounts for:
+    placeholders in place of removed text are tokens too, so every arm accounts for a little more than there is.
+    """
+    least: dict[Place, int] = {}
+    for figures in others:
+        for place, tokens in figures.accounted.items():
+            least[place] = min(tokens, least.get(place, tokens))
+    return {**least, **reference.accounted}
 
 
 def _peak_parts(peaks: Sequence[Mapping[str, Any]]) -> dict[str, float]:
@@ -166,7 +209,8 @@ def rerender_rows(
     rows = []
     for keys, members in groups.items():
         reference = next((own for result, own in members if result.cell.renderer == "base"), members[0][1])
-        rows += [RerenderRow(keys, result.arm, own, reference) for result, own in members]
+        history = _history_tokens(reference, [own for _, own in members])
+        rows += [RerenderRow(keys, result.arm, own, reference, history) for result, own in members]
     return laid_out.key_columns, tuple(rows)
 
 
@@ -200,7 +244,18 @@ def _only_sweep(connection: Connection) -> str:
 
 def _table(connection: Connection, results: Sequence[CellResult], footers: tuple[str, ...]) -> TextTable:
     keys, rows = rerender_rows(connection, results)
-    columns = [*keys, "arm", "runs", "calls", "prompt_k", "prompt_x_base", "uncached_k", "uncached_x_base", "hit_pct"]
+    columns = [
+        *keys,
+        "arm",
+        "runs",
+        "exhausted",
+        "calls",
+        "prompt_k",
+        "prompt_x_base",
+        "uncached_k",
+        "uncached_x_base",
+        "hit_pct",
+    ]
     columns += ["best_hit_pct", *(f"{fate}_pct" for fate in _FATES), "peak_tokens"]
     columns += [*(f"peak_{part}_pct" for part in _PARTS), "peak_other_pct"]
     return TextTable(tuple(columns), tuple(_values(row) for row in rows), footers)
@@ -209,9 +264,9 @@ def _table(connection: Connection, results: Sequence[CellResult], footers: tuple
 def _values(row: RerenderRow) -> tuple[Any, ...]:
     own = row.own
     return (
-        *(*row.keys, row.arm, own.num_sessions, own.num_calls),
-        *(_thousands(own.prompt_tokens), _rounded(row.prompt_change(), 3)),
-        *(_thousands(own.uncached_tokens), _rounded(row.uncached_change(), 2)),
+        *(*row.keys, row.arm, own.num_sessions, own.num_exhausted, own.num_calls),
+        *(_thousands(own.prompt_tokens), _rounded(row.change(0), 3)),
+        *(_thousands(own.uncached_tokens), _rounded(row.change(1), 2)),
         _percent(_ratio(own.cached_tokens, own.prompt_tokens)),
         _percent(_ratio(own.shared_tokens, own.main_prompt_tokens)),
         *(_percent(row.fate_share(fate)) for fate in _FATES),

@@ -27,6 +27,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -88,19 +89,21 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--trials", type=int, default=10)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--parallel", type=int, default=1, help="trials at once, each with a Ray of its own")
     parser.add_argument("--first", type=int, default=0, help="number of the first trial, to repeat one")
     parser.add_argument("--targets", nargs="+", choices=TARGETS, default=list(TARGETS))
     options = parser.parse_args(argv)
+    numbers = range(options.first, options.first + options.trials)
+    trials = [make_trial(options.seed, number, options.targets) for number in numbers]
     failed = 0
-    for number in range(options.first, options.first + options.trials):
-        trial = make_trial(options.seed, number, options.targets)
-        run_trial(trial)
-        failed += bool(trial.failures)
-        print(trial.describe(), flush=True)
-        if trial.failures:
-            print(f"           kept in {trial.folder}", flush=True)
-        else:
-            shutil.rmtree(trial.folder)
+    with ThreadPoolExecutor(options.parallel) as threads:
+        for trial in threads.map(run_trial, trials):
+            failed += bool(trial.failures)
+            print(trial.describe(), flush=True)
+            if trial.failures:
+                print(f"           kept in {trial.folder}", flush=True)
+            else:
+                shutil.rmtree(trial.folder)
     print(f"{options.trials - failed} of {options.trials} trials ok (seed {options.seed})", flush=True)
     return 1 if failed else 0
 
@@ -113,8 +116,8 @@ def make_trial(seed: int, number: int, targets: Sequence[str]) -> Trial:
     return Trial(number, targets[number % len(targets)], after_calls, dice, folder)
 
 
-def run_trial(trial: Trial) -> None:
-    """Kill, resume, check; failures are written into the trial."""
+def run_trial(trial: Trial) -> Trial:
+    """Kill, resume, check; failures are written into the trial, which is returned."""
     started_s = time.monotonic()
     try:
         _run_and_kill(trial)
@@ -128,6 +131,7 @@ def run_trial(trial: Trial) -> None:
     finally:
         _end_processes(trial)
         trial.seconds = time.monotonic() - started_s
+    return trial
 
 
 def check(trial: Trial) -> Iterator[str]:

@@ -77,7 +77,10 @@ class Router(Protocol):
 class TokenCounter(Protocol):
     """Text to token ids, without network. `name` is identity."""
 
-    name: str
+    @property
+    def name(self) -> str:
+        """Identity of the counter: kind and a digest of what decides an id."""
+        ...
 
     def encode(self, message: Message) -> TokenIds:
         """Ids of one message with its role frame; cached by content."""

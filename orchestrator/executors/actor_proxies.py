@@ -64,7 +64,6 @@ class ActorReplica:
 
     async def generate(self, call: CallRequest) -> CallResult:
         """Serve one call; see `Replica`."""
-        await self._clock.begun()
         sent_s = self._clock.now_s()
         answer = self._handle.generate.remote(call)
         try:
@@ -113,6 +112,25 @@ class ActorReplica:
             return ReplicaLost(f"replica {self.replica_id} is gone ({type(exc).__name__})")
         cause: Exception = exc.cause
         return cause
+
+
+class GatedReplica:
+    """Holds calls back until the attempt's clock runs; otherwise the replica it wraps."""
+
+    def __init__(self, replica: Replica, clock: SharedClock) -> None:
+        self.replica_id = replica.replica_id
+        self.model = replica.model
+        self.sample = replica.sample
+        self.drain_samples = replica.drain_samples
+        self.reset_prefix_cache = replica.reset_prefix_cache
+        self.close = replica.close
+        self._generate = replica.generate
+        self._clock = clock
+
+    async def generate(self, call: CallRequest) -> CallResult:
+        """Serve one call; see `Replica`."""
+        await self._clock.begun()
+        return await self._generate(call)
 
 
 class ActorSink:
@@ -189,6 +207,5 @@ def connect_replica(
 ) -> Replica:
     """A worker's way to a replica: straight to a real server's URL, through the actor otherwise."""
     if endpoint is None:
-        return ActorReplica(view.replica_id, view.model, handle, clock)
-    replica: Replica = engine_of(setup).connect(view.replica_id, view.model, endpoint, clock)
-    return replica
+        return GatedReplica(ActorReplica(view.replica_id, view.model, handle, clock), clock)
+    return GatedReplica(engine_of(setup).connect(view.replica_id, view.model, endpoint, clock), clock)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import math
 import traceback
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -40,8 +41,8 @@ _STOP_GRACE_S = 15.0
 _LOST = frozenset({"WorkerLost", "ReplicaLost", "RecorderLost"})
 # Ray's notice of a death comes a moment after the death.
 _NOTICE_POLLS, _NOTICE_POLL_S = 20, 0.1
-# The starting instant lies this far ahead, so that all w first sessions are handed out before it.
-_BEGIN_AHEAD_S, _BEGIN_AHEAD_S_PER_WORKER = 0.25, 0.02
+# The starting instant lies this far ahead, so that every process knows it before it is over.
+_BEGIN_AHEAD_S, _BEGIN_AHEAD_S_PER_WORKER = 0.1, 0.01
 
 
 class AttemptFailed(Exception):
@@ -86,7 +87,7 @@ class AttemptRun:
         self._replicas: list[_Replica] = []
         self._actors: list[Any] = []  # everything started for this attempt alone
         self._recorder: Any = None
-        self._num_tasks = self._num_done = self._num_open = 0
+        self._num_slots = self._num_tasks = self._num_done = self._num_open = 0
         self.facts: dict[str, Any] = {}
 
     async def run(self) -> AttemptOutcome:
@@ -141,7 +142,6 @@ class AttemptRun:
         await self._launch_replicas(setup)
         await self._set_up_workers(setup)
         self.facts["prepare_s"] = stopwatch_s() - started_s
-        await self._begin()
         await self._hand_out(setup)
         self.facts["sim_s"] = self._clock.now_s()
         await self._finish()
@@ -190,7 +190,11 @@ class AttemptRun:
         await _blamed(board.start.remote(views, [one.handle for one in self._replicas], wait_s), "ReplicaLost")
         return board
 
-    async def _begin(self) -> None:
+    async def _begin(self, num_tasks: int) -> None:
+        """Start the clock everywhere at once, when the first w sessions are ready to send their first call."""
+        counts: Counter[int] = Counter(self._place_of(index) for index in range(min(self._num_slots, num_tasks)))
+        gates = [self._of_worker(self._workers[place], "at_gate", count) for place, count in counts.items()]
+        await asyncio.gather(*gates)
         start_utc_s = utc_s() + _BEGIN_AHEAD_S + _BEGIN_AHEAD_S_PER_WORKER * len(self._workers)
         self._clock.begin(start_utc_s)
         begins = [_blamed(one.handle.begin.remote(start_utc_s), "ReplicaLost") for one in self._replicas]
@@ -201,20 +205,27 @@ class AttemptRun:
     async def _hand_out(self, setup: AttemptSetup) -> None:
         """Hand tasks out in order, one per free slot, until none is left or the attempt is stopped."""
         handing = iter(enumerate(setup.tasks))
+        self._num_slots = setup.num_workers
         slots = [
-            asyncio.create_task(self._slot(self._workers[index // self._settings.sessions_per_actor], index, handing))
-            for index in range(setup.num_workers)
+            asyncio.create_task(self._slot(self._workers[self._place_of(index)], index, handing))
+            for index in range(self._num_slots)
         ]
+        beginning = asyncio.create_task(self._begin(len(setup.tasks)))
         stopping = asyncio.create_task(self._stopping.wait())
-        open_slots: set[asyncio.Task[Any]] = set(slots)
+        open_slots: set[asyncio.Task[Any]] = {*slots, beginning}
         while open_slots and not stopping.done():
             await asyncio.wait({*open_slots, stopping}, return_when=asyncio.FIRST_COMPLETED)
             for slot in open_slots:
-                if slot.done() and (error := slot.exception()) is not None:
+                if not slot.done() or (error := slot.exception()) is None:
+                    continue
+                if isinstance(error, AttemptFailed):
+                    self._fail(error)
+                else:
                     text = "".join(traceback.format_exception(error))
                     self._fail(AttemptFailed("Bug", f"{type(error).__name__}: {error}", text))
             open_slots = {slot for slot in open_slots if not slot.done()}
         stopping.cancel()
+        beginning.cancel()
         if self._failure is not None:
             await self._stop_slots(open_slots)
             raise self._failure
@@ -311,15 +322,18 @@ class AttemptRun:
 
     async def _all_workers(self, method: str, *arguments: Any) -> list[Any]:
         """Call one method of every worker; the first that is gone ends the attempt."""
+        return list(await asyncio.gather(*(self._of_worker(one, method, *arguments) for one in self._workers)))
 
-        async def one(worker: Worker) -> Any:
-            try:
-                return await getattr(worker.handle, method).remote(*arguments)
-            except ray.exceptions.RayError as exc:
-                worker.is_lost = is_own_death(exc)
-                raise _failure_of(exc, "WorkerLost", f"the worker (pid {worker.pid})") from exc
+    async def _of_worker(self, worker: Worker, method: str, *arguments: Any) -> Any:
+        try:
+            return await getattr(worker.handle, method).remote(*arguments)
+        except ray.exceptions.RayError as exc:
+            worker.is_lost = is_own_death(exc)
+            raise _failure_of(exc, "WorkerLost", f"the worker (pid {worker.pid})") from exc
 
-        return list(await asyncio.gather(*(one(worker) for worker in self._workers)))
+    def _place_of(self, index: int) -> int:
+        """Which worker process has slot `index`; slots are spread round, so that all processes have work first."""
+        return index % len(self._workers)
 
     async def _recorded(self, answer: Any) -> None:
         """Wait for a verb of the recorder; its error ends the attempt."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import importlib.util
+import sys
 from pathlib import Path
 
 from orchestrator.executors.errors import ClusterError
@@ -30,6 +31,15 @@ def package_root() -> Path:
             where = found or "a folder without __init__.py"
             raise ClusterError(f"the package {name!r} is hidden by {where}; rename that folder or start elsewhere")
     return root
+
+
+def block_pyarrow() -> None:
+    """Make `import pyarrow` fail in this process, as if it were not installed.
+
+    Ray imports it, where it can, for the first value a worker sends back: time and memory in every agent worker, for
+    types that none of them sends.
+    """
+    sys.modules.setdefault("pyarrow", None)  # type: ignore[arg-type]
 
 
 @functools.cache

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import ray
 
 from db.errors import DbError
+from orchestrator.executors.packages import block_pyarrow
 
 if TYPE_CHECKING:
     from db.gate import Row
@@ -116,6 +117,7 @@ class RecorderActor:
     """`RecorderState` behind a Ray handle."""
 
     def __init__(self, db_url: str) -> None:
+        block_pyarrow()
         self._state = RecorderState(db_url)
 
     async def hello(self) -> int:

@@ -1,7 +1,7 @@
 """One wall clock for all processes of an attempt: 0 until the attempt begins, then all count from one instant.
 
-The first w sessions are handed out before that instant and so begin at exactly 0, as in virtual time; nothing is sent
-to a replica before it (`begun`). Otherwise the time it takes to hand out w sessions would look like a concurrency not
+The first w sessions are handed out while it stands and so begin at exactly 0, as in virtual time; nothing is sent to a
+replica before it runs (`begun`). Otherwise the time it takes to hand out w sessions would look like a concurrency not
 reached.
 """
 
@@ -29,7 +29,9 @@ class SharedClock:
         if not speed > 0:
             raise ValueError(f"clock speed must be above 0, not {speed}")
         self.speed = speed
+        self.num_waiting = 0  # tasks in `begun`
         self._start_s: float | None = None
+        self._begins = asyncio.Event()
 
     def begin(self, start_utc_s: float) -> None:
         """Count from this instant (epoch seconds)."""
@@ -38,6 +40,7 @@ class SharedClock:
             before_s, now_utc_s, after_s = stopwatch_s(), utc_s(), stopwatch_s()
             pairs.append((after_s - before_s, before_s - now_utc_s))
         self._start_s = start_utc_s + min(pairs)[1]
+        self._begins.set()
 
     def now_s(self) -> float:
         """Scaled seconds since the attempt began; 0 before."""
@@ -46,8 +49,14 @@ class SharedClock:
         return max(0.0, (stopwatch_s() - self._start_s) * self.speed)
 
     async def begun(self) -> None:
-        """Return when the starting instant is over; at once on a running clock."""
-        if self._start_s is not None and (left_s := self._start_s - stopwatch_s()) > 0:
+        """Return when the clock runs; at once when it does."""
+        self.num_waiting += 1
+        try:
+            await self._begins.wait()
+        finally:
+            self.num_waiting -= 1
+        assert self._start_s is not None
+        if (left_s := self._start_s - stopwatch_s()) > 0:
             await asyncio.sleep(left_s)
 
     async def sleep(self, seconds: float) -> None:

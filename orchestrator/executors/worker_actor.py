@@ -18,7 +18,7 @@ import ray
 
 from db.errors import DbError
 from orchestrator.executors.loop_lag import LoopLag
-from orchestrator.executors.packages import fingerprint
+from orchestrator.executors.packages import block_pyarrow, fingerprint
 from orchestrator.executors.shared_clock import SharedClock
 from orchestrator.executors.view_board import ViewCache, wait_s_of
 from serving.calls import ReplicaView
@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from workers.errors import SessionEnd
     from workers.interfaces import Task
     from workers.session import SessionWorld
+
+_GATE_POLL_S = 0.01
 
 
 class WorkerHello(NamedTuple):
@@ -77,6 +79,7 @@ class AgentWorkerActor:
     """Runs sessions of the attempt it is set up for."""
 
     def __init__(self) -> None:
+        block_pyarrow()
         self._lag = LoopLag()
         self._open: set[asyncio.Task[SessionEnd]] = set()
 
@@ -86,7 +89,7 @@ class AgentWorkerActor:
 
     async def loaded_modules(self) -> frozenset[str]:
         """Top-level modules this process has imported; a test looks for those that agent workers never import."""
-        return frozenset(name.partition(".")[0] for name in sys.modules)
+        return frozenset(name.partition(".")[0] for name, module in sys.modules.items() if module is not None)
 
     async def set_up(self, plan: AttemptPlan, clock_speed: float, peers: Peers) -> None:
         """Build the attempt's components; the clock stands still until `begin`.
@@ -98,10 +101,16 @@ class AgentWorkerActor:
         from orchestrator.attempt import prepare
 
         self._clock = SharedClock(clock_speed)
+        self._num_ended = 0
         self._peers = peers
         self._setup: AttemptSetup = prepare(plan, with_tasks=False)
         self._views = ViewCache(peers.views)
         self._world = self._make_world()
+
+    async def at_gate(self, count: int) -> None:
+        """Answers when `count` sessions wait for the attempt to begin, or have ended before it."""
+        while self._clock.num_waiting + self._num_ended < count:
+            await asyncio.sleep(_GATE_POLL_S)
 
     async def begin(self, start_utc_s: float) -> None:
         """The attempt begins at this instant."""
@@ -132,6 +141,7 @@ class AgentWorkerActor:
             end = RecorderLost(str(exc))
         finally:
             self._open.discard(running)
+            self._num_ended += 1
         return SessionReport(end.status, end.invalidates_cell, str(end))
 
     async def stop(self) -> None:

@@ -118,7 +118,7 @@ class Conversation:
     ) -> None:
         self.renderer: Renderer = renderer_of(renderer)
         self.record: RenderRecord | None = None
-        self._counter: TokenCounter = counter or SplitterCounter()  # type: ignore[assignment]
+        self._counter: TokenCounter = counter or SplitterCounter()
         self._budget_tokens = budget_tokens
         self._asker = Asker(ask, self._counter)
         self._exchanges: list[Exchange] = []

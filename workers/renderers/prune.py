@@ -131,7 +131,7 @@ class Prune(Quiet, Session):
         An output whose scorer call failed is shown whole, and the memo says why.
         """
         turn = history.turn(len(history))
-        question = self._question(turn)
+        question, source = self._question(turn)
         if not question or turn.kind is not TurnKind.command:
             return ()
         outputs = [
@@ -139,7 +139,7 @@ class Prune(Quiet, Session):
             for number, (action, observation) in enumerate(zip(turn.actions, turn.observations, strict=False))
             if self._is_prunable(action, observation)
         ]
-        return (await self._judge(turn, outputs, question),) if outputs else ()
+        return (await self._judge(turn, outputs, {"question": question, "question_source": source}),) if outputs else ()
 
     def render(self, history: History, visible_from: int = 1) -> Rendered:
         """All turns, pruned outputs as they were pruned."""
@@ -153,30 +153,28 @@ class Prune(Quiet, Session):
     def _is_prunable(self, action: Action, observation: Observation) -> bool:
         return len(observation.body) >= self.min_chars and command_kind(action.command) in ("read", "search")
 
-    def _question(self, turn: Turn) -> str:
-        """The question of a turn, empty when there is none."""
+    def _question(self, turn: Turn) -> tuple[str, str]:
+        """The question of a turn, empty when there is none, and where it is from: written or heuristic."""
         written = turn.signals.extra.get(FOCUS, "")
         is_replayed = not turn.may_remind
-        if not is_replayed:
-            return written
-        if self.replay_signals is ReplaySignals.none:
-            return ""
-        if written or self.replay_signals is ReplaySignals.recorded:
-            return written
-        return thought(turn)
+        if is_replayed and self.replay_signals is ReplaySignals.none:
+            return "", ""
+        if is_replayed and not written and self.replay_signals is ReplaySignals.heuristic:
+            return thought(turn), "heuristic"
+        return written, "written"
 
-    async def _judge(self, turn: Turn, outputs: list[tuple[int, Observation]], question: str) -> Memo:
+    async def _judge(self, turn: Turn, outputs: list[tuple[int, Observation]], asked: dict[str, str]) -> Memo:
         cache: PruneCache = self._cache
         kept: dict[str, list[int]] = {}  # observation number -> lines; JSON knows text keys only
         failures: dict[str, str] = {}
         for number, observation in outputs:
             try:
-                kept[str(number)] = await cache.scorer.kept_lines(question, observation.body, self.threshold)
+                kept[str(number)] = await cache.scorer.kept_lines(asked["question"], observation.body, self.threshold)
             except ScorerError as exc:
                 failures[str(number)] = str(exc)
         is_timed = cache.scorer.is_stand_in or is_virtual()
         data = {
-            "question": question,
+            **asked,
             "scorer": cache.scorer.name,
             "own_s": self.scorer_s * len(outputs) if is_timed else 0.0,
             "kept": kept,

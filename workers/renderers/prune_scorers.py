@@ -10,11 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Protocol
 
-import bm25s
-
 from serving.clock import aside
 from workers.errors import ConfigurationError
-from workers.renderers.memory_index import words_of
+from workers.renderers.lexical_scores import bm25_scores, words_of
 
 # Share of a line's score that the lines 1, 2, 3 away from it get, so that a hit keeps its surroundings. [choice]
 _SPREAD = (0.8, 0.65, 0.5)
@@ -67,14 +65,7 @@ class LexicalScorer:
 
     def scores(self, question: str, lines: list[str]) -> list[float]:
         """(n,) scores in [0, 1]; all 1 when the question says nothing about the lines."""
-        terms = {word: number for number, word in enumerate(dict.fromkeys(words_of(question)), start=1)}
-        number_of = terms.get
-        documents = [[number_of(word, 0) for word in words_of(line)] for line in lines]
-        if not any(any(document) for document in documents):
-            return [1.0] * len(lines)
-        index = bm25s.BM25()
-        index.index((documents, {"": 0, **terms}), show_progress=False)
-        own = [float(score) for score in index.get_scores(list(terms))]
+        own = bm25_scores([words_of(line) for line in lines], question)
         best = max(own)
         if best <= 0.0:
             return [1.0] * len(lines)

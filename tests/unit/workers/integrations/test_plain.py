@@ -92,8 +92,8 @@ def test_it_renders_as_the_session_does(made: list[Step]) -> None:
     assert [message_of(message) for message in theirs[2:]] == list(ours[2:])
 
 
-@given(made=steps(max_steps=12), has_tools=...)
-@FEW
+@given(made=steps(max_steps=10), has_tools=...)
+@settings(FEW, max_examples=10)
 def test_step_by_step_equals_at_once(made: list[Step], has_tools: bool) -> None:
     """A conversation that follows the loop gives what `render` gives, after every message."""
     chosen = [Step(step.commands[:1], step.bodies[:1], step.stale) for step in plain_steps(made)]

@@ -15,8 +15,9 @@ from tests.unit.workers.renderers.composed_histories import begun, check_chat, s
 from tests.unit.workers.renderers.histories import history_of, random_turns, recorded_runs, recorded_turns
 from workers.errors import ConfigurationError
 from workers.history import Form, Turn
+from workers.renderers.lexical_scores import words_of
 from workers.renderers.memory import HEADING, Memory, block_text, query_of
-from workers.renderers.memory_index import Chunk, ChunkIndex, words_of
+from workers.renderers.memory_index import Chunk, ChunkIndex
 from workers.renderers.refold import Refold
 
 COLORS = "red green blue yellow purple orange black white".split()
