@@ -32,7 +32,8 @@ from db.user_sql import run_sql
 
 __all__ = ["main"]
 
-_MAX_CALLS_SHOWN = 1000
+_MAX_CALLS_SHOWN = 1000  # in a format for people; files for programs hold all rows
+_ALL = 2**31 - 2  # as a row cap: SQLite counts in 32 bits
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -81,15 +82,18 @@ def _calls(arguments: argparse.Namespace) -> int:
     if arguments.sweep is not None:
         conditions.append(f"cell_key IN (SELECT cell_key FROM sweep_cell WHERE sweep = '{_quoted(arguments.sweep)}')")
     where = f" WHERE {' AND '.join(conditions)}" if conditions else ""
+    limit = arguments.limit
+    if limit is None:
+        limit = _MAX_CALLS_SHOWN if arguments.format in ("table", "markdown") else _ALL
     statement = f"SELECT * FROM v_calls{suffix}{where} ORDER BY attempt_id, session_id, call_index, try_index"
     with Reader(arguments.db) as reader:
         if arguments.sweep is not None:
             with reader.connection() as connection:
                 require_sweep(connection, arguments.sweep)
-        answer = run_sql(reader.engine, statement, max_rows=arguments.limit, timeout_s=60)
+        answer = run_sql(reader.engine, statement, max_rows=limit, timeout_s=60)
     rows = with_booleans(answer.columns, answer.rows)
     write_rows(answer.columns, rows, fmt=arguments.format, out=arguments.out)
-    _say_cut(answer.is_cut, arguments.limit, "--limit")
+    _say_cut(answer.is_cut, limit, "--limit")
     return 0
 
 
@@ -168,7 +172,8 @@ def _parser() -> argparse.ArgumentParser:
         command.add_argument("--allow-tainted", action="store_true", help="include tainted cells, marked")
     calls.add_argument("--cell", metavar="KEY", help="only cells whose key begins so")
     calls.add_argument("--session", metavar="ID", help="only this session")
-    calls.add_argument("--limit", type=_positive, default=_MAX_CALLS_SHOWN, help="rows at most (default %(default)s)")
+    limits = f"rows at most (default {_MAX_CALLS_SHOWN} for table and markdown, all for csv, json and parquet)"
+    calls.add_argument("--limit", type=_positive, help=limits)
     table.add_argument("name", metavar="NAME", help="concurrency, rerender, rerender_trace, or a sweep's name")
     sql.add_argument("statement", metavar="SQL", help="one SELECT, or - to read it from stdin")
     sql.add_argument("--max-rows", type=_positive, default=10_000, help="rows at most (default %(default)s)")

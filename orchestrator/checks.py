@@ -29,6 +29,8 @@ def check_cell(typed: TypedConfig, made: Mapping[str, Any], *, num_tasks: int) -
         ("replicate", 1),
         ("deadline_s", 1),
         ("lease_s", 1),
+        ("temperature", 0),
+        ("seed", 0),
     ):
         if config[key] < least:
             raise ConfigError(f"{key}={show(config[key])}: it must be at least {least}")
@@ -38,6 +40,7 @@ def check_cell(typed: TypedConfig, made: Mapping[str, Any], *, num_tasks: int) -
             " never open at once; lower num_workers or raise benchmark.num_tasks"
         )
     _check_limits(config["limits"])
+    _check_trust(config["trust"])
     _check_budget(config, made["model"])
     _check_models(typed, made)
     _check_executor(typed)
@@ -62,6 +65,11 @@ def _check_budget(config: Mapping[str, Any], model: Any) -> None:
         config["context_budget_tokens"],
         model.max_position_tokens - config["limits"]["max_completion_tokens"],
     )
+    if window < 1:
+        raise ConfigError(
+            f"limits.max_completion_tokens={config['limits']['max_completion_tokens']} leaves no room for a prompt in"
+            f" the {model.max_position_tokens} tokens of {model.name}; lower it"
+        )
     if budget is not None and not 0 < budget <= window:
         raise ConfigError(f"context_budget_tokens={budget}: {model.name} takes prompts of 1 to {window} tokens")
 
@@ -70,6 +78,15 @@ def _check_limits(limits: Mapping[str, Any]) -> None:
     for key, value in limits.items():
         if value <= 0:
             raise ConfigError(f"limits.{key}={show(value)}: it must be greater than 0")
+
+
+def _check_trust(trust: Mapping[str, Any]) -> None:
+    for key, value in trust.items():
+        if value < 0:
+            raise ConfigError(f"trust.{key}={show(value)}: it must be at least 0")
+    if trust["min_concurrency_share"] > 1:
+        share = show(trust["min_concurrency_share"])
+        raise ConfigError(f"trust.min_concurrency_share={share}: give a share between 0 and 1")
 
 
 def _check_models(typed: TypedConfig, made: Mapping[str, Any]) -> None:
@@ -85,6 +102,9 @@ def _check_models(typed: TypedConfig, made: Mapping[str, Any]) -> None:
 
 def _check_executor(typed: TypedConfig) -> None:
     engine, executor = typed.components["engine"].kind, typed.components["executor"].kind
+    parallel = typed.components["executor"].settings.get("parallel")
+    if parallel is not None and parallel < 1:
+        raise ConfigError(f"executor.parallel={show(parallel)}: it must be at least 1")
     if executor == "virtual" and engine not in ("simulated", "prefix_cache"):
         raise ConfigError(f"engine={engine} runs on real time: choose executor=ray_actors, or engine=simulated")
     if executor != "virtual" and engine == "prefix_cache":

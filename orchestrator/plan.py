@@ -200,6 +200,7 @@ def _signals_source(typed: TypedConfig, made: Mapping[str, Any]) -> str:
 # Components that are made at plan time, because the plan shows what they come to or needs their word.
 _DESCRIBED = frozenset(
     {"model", "second_model", "hardware", "engine", "router", "renderer", "harness", "tokens", "policy", "benchmark"}
+    | {"executor"}
 )
 
 

@@ -74,9 +74,7 @@ def read_modes(value: Any, known_exits: Iterable[str] = ()) -> frozenset[str]:
 
 
 def _is_exit(cls: type[Any]) -> bool:
-    return (
-        issubclass(cls, worker_errors.SessionEnd) and cls.__module__ == worker_errors.__name__ and cls.invalidates_cell
-    )
+    return issubclass(cls, worker_errors.SessionEnd) and cls is not worker_errors.SessionEnd and cls.invalidates_cell
 
 
 def decide(

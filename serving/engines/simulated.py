@@ -96,6 +96,7 @@ class SimulatedEngine:
         Raises:
             EngineSettingError: the model or the longest sequence does not fit.
         """
+        self._refuse_impossible()
         gpus = hardware.num_gpus
         blocks = self.num_kv_blocks
         if blocks is None:
@@ -142,6 +143,25 @@ class SimulatedEngine:
                 f"max_num_seqs={limits.max_num_seqs}: raise the one or lower the other"
             )
         return EnginePlan(limits, layout, model.block_bytes(gpus))
+
+    def _refuse_impossible(self) -> None:
+        """Values outside a setting's range; 0 would else pass for "not set"."""
+        for name in ("max_num_seqs", "max_num_batched_tokens", "max_model_len", "num_kv_blocks", "max_jump_steps"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise EngineSettingError(f"{name}={value}: it must be at least 1")
+        if not 0 < self.gpu_memory_utilization <= 1:
+            raise EngineSettingError(
+                f"gpu_memory_utilization={self.gpu_memory_utilization}: give a share above 0 and up to 1"
+            )
+        if not 0 <= self.watermark < 1:
+            raise EngineSettingError(f"watermark={self.watermark}: give a share from 0 to below 1")
+        if self.sample_interval_s <= 0:
+            raise EngineSettingError(f"sample_interval_s={self.sample_interval_s}: it must be above 0")
+        for name in ("reserved_gpu_bytes", "long_prefill_token_threshold", "prefix_cache_retention_interval"):
+            value = getattr(self, name)
+            if value is not None and value < 0:
+                raise EngineSettingError(f"{name}={value}: it must be at least 0")
 
     def replica(self, replica_id: str, model: ModelShape, hardware: Hardware, clock: Clock) -> SimulatedReplica:
         """Start one engine on `clock`; inside a running event loop."""

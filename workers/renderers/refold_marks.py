@@ -14,6 +14,9 @@ from workers.renderers.refold_signals import accepted, reminder
 
 EXEMPT_MEMO = "exempt"
 
+# Turns that show an earlier output again, by our own `restore` or an outer renderer's `recall`.
+_SHOWN_AGAIN = (TurnKind.restore, TurnKind.recall)
+
 
 @dataclass(frozen=True, slots=True)
 class MarkSettings:
@@ -112,7 +115,7 @@ class Marks:
 
     def _read_exemption(self, turn: Turn) -> None:
         self._alike = []
-        if turn.kind is TurnKind.restore:
+        if turn.kind in _SHOWN_AGAIN:
             self.undedupable.add(turn.index)
             if self.settings.pin_restored:
                 self.unfoldable.add(turn.index)
@@ -131,7 +134,7 @@ class Marks:
     def _remember(self, turn: Turn) -> None:
         if turn.kind is TurnKind.command:
             self._commands.setdefault(turn.command.strip(), []).append(turn.index)
-        if turn.kind is TurnKind.command or turn.kind is TurnKind.restore:
+        if turn.kind is TurnKind.command or turn.kind in _SHOWN_AGAIN:
             for observation in turn.observations:
                 if len(observation.body) >= self.settings.exempt_min_chars:
                     self._bodies.setdefault(observation.body, []).append(turn.index)

@@ -88,6 +88,18 @@ def test_calls_can_be_narrowed(filled: str, capsys: pytest.CaptureFixture[str]) 
     assert list(csv.DictReader(io.StringIO(out))) == []
 
 
+def test_calls_for_programs_are_complete(
+    filled: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only a table for people is cut by default: `calls --format csv > calls.csv` holds every row."""
+    monkeypatch.setattr("db.__main__._MAX_CALLS_SHOWN", 1)
+    _code, out, err = run(capsys, "calls", "--db", filled, "--format", "csv")
+    _code, counted, _err = run(capsys, "sql", "SELECT count(*) AS n FROM v_calls", "--db", filled, "--format", "csv")
+    assert len(list(csv.DictReader(io.StringIO(out)))) == int(counted.split()[1]) == 4
+    assert err == ""
+    assert run(capsys, "calls", "--db", filled)[2] == "only the first 1 rows are shown; raise --limit\n"
+
+
 def test_sql_answers(filled: str, capsys: pytest.CaptureFixture[str]) -> None:
     """The user's own SELECT, with a trailing semicolon, rows capped."""
     query = "SELECT arm, count(*) AS n FROM v_calls GROUP BY arm ORDER BY arm;"

@@ -230,10 +230,11 @@ def test_a_repeat_inside_the_protected_window_is_not_exempt() -> None:
 
 
 @pytest.mark.parametrize("pin_restored", [True, False])
-def test_restored_output_is_never_deduplicated_and_folds_only_unpinned(pin_restored: bool) -> None:
-    """A restored turn repeats compressed text by construction (methods 1A.8)."""
+@pytest.mark.parametrize("kind", [TurnKind.restore, TurnKind.recall])
+def test_restored_output_is_never_deduplicated_and_folds_only_unpinned(kind: TurnKind, pin_restored: bool) -> None:
+    """A restored (or recalled) turn repeats compressed text by construction (methods 1A.8)."""
     turns = [command_turn(0, "cat a", LONG), *(command_turn(label) for label in range(1, 6))]
-    turns.append(command_turn(6, "restore 0", LONG, kind=TurnKind.restore))
+    turns.append(command_turn(6, f"{kind.value} 0", LONG, kind=kind))
     turns += [command_turn(label) for label in range(7, 12)]
     _, prompts = run_through(started(Refold(pin_restored=pin_restored)), turns)
     assert LONG in text_of(prompts[12], 7)
