@@ -74,9 +74,9 @@ class Closer:
                 facts=outcome.facts,
             )
             end = ending(outcome, rows, held.cell.config["trust"], finished_utc_s=self._now_utc_s())
+        self._store.finish_attempt(end)  # first: it checks the lease, and without that nothing may be written
         if outcome.facts:
             self._store.add([_facts_event(held.attempt_id, outcome)])
-        self._store.finish_attempt(end)
         return end
 
     def abandon(self, held: Held, message: str) -> None:

@@ -20,6 +20,7 @@ resumes it.
   python -m orchestrator +sweep=concurrency num_workers=[16,32] other values for an axis
   python -m orchestrator renderer=refold num_workers=16         one cell
   python -m orchestrator +sweep=concurrency rerun=failed        run failed cells again
+  python -m orchestrator rerender renderer=refold,mask          what renderers remove, no engine (benchmark.path=runs/)
   python -m db table concurrency                                the results
 
 options:

@@ -11,11 +11,14 @@ from orchestrator.rerun import Action, Decision
 _KEY_LENGTH = 11
 
 
-def plan_lines(plan: SweepPlan, decisions: Sequence[Decision], *, verbose: bool) -> Iterator[str]:
+def plan_lines(
+    plan: SweepPlan, decisions: Sequence[Decision], *, verbose: bool, with_reused: bool = False
+) -> Iterator[str]:
     """The sweep, what the command line changed, and every cell with what happens to it.
 
     Args:
-        verbose: also the cells that are only reused or left, and the derived figures (dry run).
+        verbose: also the cells that are only reused, and the derived figures (dry run).
+        with_reused: also the cells that are only reused (`rerun=...`, where it is asked which ones are).
     """
     counts = {action: sum(d.action is action for d in decisions) for action in Action}
     listed = ", ".join(f"{count} {action.value}" for action, count in counts.items() if count)
@@ -23,7 +26,7 @@ def plan_lines(plan: SweepPlan, decisions: Sequence[Decision], *, verbose: bool)
     yield from (f"note: {note}" for note in plan.notes)
     width = max(len(cell.title) for cell in plan.cells)
     for cell, decision in zip(plan.cells, decisions, strict=True):
-        if verbose or decision.action is not Action.reuse:
+        if verbose or with_reused or decision.action is not Action.reuse:
             yield (
                 f"{decision.action.value:<6} {cell.title:<{width}}  {cell.key[:_KEY_LENGTH]}"
                 f"  {cell.num_tasks} tasks, {cell.num_steps} steps; {decision.reason}"

@@ -78,7 +78,7 @@ def _run(
     read_modes(plan.shared["rerun"], _exit_classes(attempts))  # refuse a wrong word before anything is written
     register(store, plan, now_utc_s=utc_s())
     decisions, modes = _decisions(plan, store.cells(), attempts)
-    for line in plan_lines(plan, decisions, verbose=False):
+    for line in plan_lines(plan, decisions, verbose=False, with_reused=bool(modes)):
         write(line)
     if not any(decision.is_pending for decision in decisions):
         write(nothing_to_run(decisions, modes))

@@ -198,12 +198,12 @@ async def _refuse() -> None:
 
 
 def clear_caches() -> None:
-    """Empty every process-wide cache of the workers room."""
+    """Empty every process-wide cache that a renderer can use; loaded runs and hindsight are not part of a step."""
     for name, module in list(sys.modules.items()):
-        if name.startswith("workers."):
+        if name.startswith("workers.") and not name.startswith(("workers.benchmarks", "workers.policies")):
             for value in list(vars(module).values()):
                 clear = getattr(value, "cache_clear", None)
-                if callable(clear) and getattr(value, "__module__", "").startswith("workers.renderers"):
+                if callable(clear):
                     clear()
 
 

@@ -1,7 +1,7 @@
 """Totals of every renderer over recorded runs, as a golden file: `python -m scripts.update_totals`.
 
 It writes tests/golden/recorded_totals.json; review the diff: a total that changes without a bumped REVISION of its
-renderer is a mistake. The first 12 runs in id order are enough to notice one; the stub shares are over all runs of at
+renderer is a mistake. The first 6 runs in id order are enough to notice one; the stub shares are over all runs of at
 least 5 steps, they need no tokens.
 """
 
@@ -22,7 +22,7 @@ from workers.interfaces import RecordedRun
 from workers.renderers.refold import Refold
 
 GOLDEN = ROOT / "tests" / "golden" / "recorded_totals.json"
-NUM_TASKS = 12
+NUM_TASKS = 6
 # Renderers that act when the prompt nears the budget get one; the others have the model's window.
 BUDGETED = frozenset({"compact", "har_only", "recall"})
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from serving.calls import CallKind, Message, PinnedReply
+from serving.clock import stopwatch_s
 from serving.interfaces import TokenCounter
 from workers.errors import AuxiliaryError
 from workers.interfaces import AuxReply, Proposal, Streams
@@ -29,6 +30,7 @@ class SessionAux:
         self._streams = streams
         self._is_pinned = is_pinned
         self.main_step = 0
+        self.waited_s = 0.0  # wall clock spent on calls so far, which is no renderer's own time
 
     async def __call__(
         self,
@@ -44,15 +46,19 @@ class SessionAux:
         prompt = self._counter.prompt(messages)
         source = "seeded" if self._is_pinned else "model"
         pinned = self._stand_in(kind, min(declared_tokens, max_completion_tokens)) if self._is_pinned else None
-        result = await self._caller.call(
-            kind=kind,
-            messages=messages,
-            prompt=prompt,
-            proposal=Proposal(max_completion_tokens=max_completion_tokens, pinned=pinned),
-            aux_source=source,
-            is_priced_uncached=is_priced_uncached,
-            adopt=lambda text: bool(text.strip()) and (adopt is None or adopt(text)),
-        )
+        mark_s = stopwatch_s()
+        try:
+            result = await self._caller.call(
+                kind=kind,
+                messages=messages,
+                prompt=prompt,
+                proposal=Proposal(max_completion_tokens=max_completion_tokens, pinned=pinned),
+                aux_source=source,
+                is_priced_uncached=is_priced_uncached,
+                adopt=lambda text: bool(text.strip()) and (adopt is None or adopt(text)),
+            )
+        finally:
+            self.waited_s += stopwatch_s() - mark_s
         if not result.message.content.strip():
             raise AuxiliaryError(f"the {kind.value} call of step {self.main_step} came back empty")
         return AuxReply(result.message.content, result.usage, source)

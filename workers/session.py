@@ -196,9 +196,9 @@ class Session:
             )
         )
         self._aux.main_step = step
-        mark_s = stopwatch_s()
+        mark_s, waited_s = stopwatch_s(), self._aux.waited_s
         memos = await parts.renderer.observe(self.history, rendered, self._aux)
-        self._own_s += stopwatch_s() - mark_s
+        self._own_s += stopwatch_s() - mark_s - (self._aux.waited_s - waited_s)
         self.history.extend(memos)
         if self._format_errors >= limits.max_format_errors:
             raise errors.FormatLoop(f"{self._format_errors} replies in a row without a valid action")

@@ -121,14 +121,17 @@ class Started(NamedTuple):
     hello: Any
 
 
-async def start_spread(actor_class: Any, what: str) -> Started:
+async def start_spread(actor_class: Any, what: str, *, place: int | None = None) -> Started:
     """Start an actor on any node; one that never came up because its node has just died is started elsewhere.
 
+    Args:
+        place: 0, 1, ... for actors that belong on different nodes where there are several; the driver's own comes last.
     Raises:
         ClusterError: it does not start.
     """
     for tries_left in reversed(range(_START_TRIES)):
-        handle = actor_class.options(scheduling_strategy="SPREAD").remote()
+        strategy = "SPREAD" if place is None else _node_for(place)
+        handle = actor_class.options(scheduling_strategy=strategy).remote()
         try:
             return Started(handle, await asyncio.wait_for(handle.hello.remote(), _START_TIMEOUT_S))
         except TimeoutError as exc:
@@ -137,6 +140,13 @@ async def start_spread(actor_class: Any, what: str) -> Started:
             if not tries_left or not is_own_death(exc):
                 raise ClusterError(f"{what} did not start: {one_line(exc)}") from exc
     raise AssertionError("the last try returns or raises")
+
+
+def _node_for(place: int) -> NodeAffinitySchedulingStrategy:
+    own = ray.get_runtime_context().get_node_id()
+    others = sorted(node["NodeID"] for node in ray.nodes() if node["Alive"] and node["NodeID"] != own)
+    nodes = [*others, own]
+    return NodeAffinitySchedulingStrategy(nodes[place % len(nodes)], soft=True)
 
 
 async def _answers(worker: Worker) -> bool:

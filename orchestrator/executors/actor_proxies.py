@@ -141,6 +141,7 @@ class ActorSink:
     """
 
     def __init__(self, attempt_id: str, recorder: Any, lag: LoopLag | None = None) -> None:
+        self.num_calls = 0
         self._attempt_id = attempt_id
         self._recorder = recorder
         self._lag = lag
@@ -156,6 +157,7 @@ class ActorSink:
 
     def record_call(self, call: records.Call) -> None:
         """See `RowSink`."""
+        self.num_calls += 1
         self._accept(call if self._lag is None else replace(call, loop_lag_ms=self._lag.take_ms()))
 
     def record_tool_execution(self, execution: records.ToolExecution) -> None:

@@ -87,7 +87,7 @@ class AttemptRun:
         self._replicas: list[_Replica] = []
         self._actors: list[Any] = []  # everything started for this attempt alone
         self._recorder: Any = None
-        self._num_slots = self._num_tasks = self._num_done = self._num_open = 0
+        self._num_slots = self._num_tasks = self._num_done = self._num_open = self._num_calls = 0
         self.facts: dict[str, Any] = {}
 
     async def run(self) -> AttemptOutcome:
@@ -117,13 +117,13 @@ class AttemptRun:
         self._fail(AttemptFailed("Cancelled", reason))
 
     def progress(self) -> AttemptProgress:
-        """Counters for the display."""
+        """Counters for the display; calls are those of ended sessions."""
         return AttemptProgress(
             attempt_id=self.plan.attempt_id,
             sessions_done=self._num_done,
             sessions_total=self._num_tasks,
             sessions_open=self._num_open,
-            calls=0,
+            calls=self._num_calls,
             clock_s=self._clock.now_s(),
         )
 
@@ -150,7 +150,10 @@ class AttemptRun:
 
     async def _launch_replicas(self, setup: AttemptSetup) -> None:
         plans = replica_plans(setup.config)
-        made = await asyncio.gather(*(start_spread(RemoteReplica, f"replica {plan.replica_id}") for plan in plans))
+        starts = [
+            start_spread(RemoteReplica, f"replica {plan.replica_id}", place=index) for index, plan in enumerate(plans)
+        ]
+        made = await asyncio.gather(*starts)
         handles = [one.handle for one in made]
         self._actors += handles
         launches = [
@@ -245,6 +248,7 @@ class AttemptRun:
             finally:
                 self._num_open -= 1
             self._num_done += 1
+            self._num_calls += report.num_calls
             if report.invalidates_cell:
                 self._fail(AttemptFailed(report.status, f"{task.task_id}: {report.message}"))
 

@@ -65,6 +65,7 @@ class SessionReport(NamedTuple):
     status: str
     invalidates_cell: bool
     message: str
+    num_calls: int
 
 
 class WorkerReport(NamedTuple):
@@ -142,7 +143,7 @@ class AgentWorkerActor:
         finally:
             self._open.discard(running)
             self._num_ended += 1
-        return SessionReport(end.status, end.invalidates_cell, str(end))
+        return SessionReport(end.status, end.invalidates_cell, str(end), sink.num_calls)
 
     async def stop(self) -> None:
         """Cancel the open sessions; they record themselves as Cancelled and their `run_session` answers."""

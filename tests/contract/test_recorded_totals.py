@@ -67,7 +67,7 @@ def test_every_arm_makes_the_recorded_calls(golden: dict[str, Any]) -> None:
 def test_clip_and_mask_are_as_measured_with_other_code(golden: dict[str, Any]) -> None:
     """spec/trajectories, 68 runs, characters: clip 0.757, mask 0.576 of base's cumulative prompt.
 
-    On 12 of the runs and in tokens with role frames the same within 15 %.
+    On 6 of the runs and in tokens with role frames the same within 15 %.
     """
     base = golden["renderers"]["base"]["prompt_tokens"]
     for name, ratio in {"clip": 0.757, "mask": 0.576}.items():

@@ -33,7 +33,7 @@ echo COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT && cat patch.txt
 ```
 """
 
-_BLOCK = re.compile(r"^```bash[ \t]*\n(.*?)^```[ \t]*$", re.MULTILINE | re.DOTALL)
+_BLOCK = re.compile(r"^```bash[ \t]*\r?\n(.*?)^```[ \t]*\r?$", re.MULTILINE | re.DOTALL)
 
 
 @dataclass(frozen=True)
@@ -64,10 +64,13 @@ class Minimal:
         return HarnessTemplate(SYSTEM, TASK.format(statement=statement, format_item=FORMAT_ITEM), FORMAT_ITEM)
 
     def parse(self, reply: Message) -> Reply:
-        """Find the one bash block; none or several is a format error whose text the agent is shown."""
+        """Find the one bash block; none or several is a format error whose text the agent is shown.
+
+        Line ends of the other kind (CRLF) are taken as line ends, so that no shell gets to see the carriage returns.
+        """
         blocks = _BLOCK.findall(reply.content)
         if len(blocks) == 1 and blocks[0].strip():
-            return Reply(reply, (Action(blocks[0].removesuffix("\n")),))
+            return Reply(reply, (Action(blocks[0].replace("\r\n", "\n").removesuffix("\n")),))
         found = "an empty ```bash block" if len(blocks) == 1 else f"{len(blocks)} ```bash blocks"
         error = f"Format error: your reply has {found}; give exactly one, with the command you want to run."
         return Reply(reply, (), error)

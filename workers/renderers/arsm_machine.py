@@ -10,9 +10,10 @@ from dataclasses import dataclass, replace
 
 from workers.history import History, Turn
 from workers.renderers.arsm_loops import counted
-from workers.renderers.arsm_records import Record, ReplaySignals, SignalReader, closed, draft
+from workers.renderers.arsm_records import Record, SignalReader, closed, draft
 from workers.renderers.arsm_signals import Status
 from workers.renderers.arsm_state import Rules, State, transition, with_candidates
+from workers.renderers.heuristic_signals import ReplaySignals
 
 
 @dataclass(frozen=True, slots=True)

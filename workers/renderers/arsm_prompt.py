@@ -6,14 +6,6 @@ harness's item on open-ended reasoning and leaves its action format alone.
 
 from __future__ import annotations
 
-import re
-from dataclasses import replace
-
-from workers.errors import ConfigurationError
-from workers.interfaces import HarnessTemplate
-
-_ITEM_MARK = re.compile(r"\s*(?:\d+[.)]|[-*])[ \t]+")
-
 _MEMORY = """\
 Your memory: only the newest {window} of your past steps {are} shown in full. Everything older reaches you through a \
 block headed [Internal State Update], which is kept from what you write in the tags below. What you do not write down \
@@ -80,24 +72,3 @@ def machine_layer(*, window: int, is_generic: bool, has_guard: bool, has_ledger:
 def records_layer(window: int) -> str:
     """The layer of HAR-only."""
     return _RECORDS.format(window=window, are="is" if window == 1 else "are") + "\n\n" + _RECORD_TAGS
-
-
-def with_text(template: HarnessTemplate, text: str) -> HarnessTemplate:
-    """A template with `text` in the place of its `format_item` (its list number stays), else behind the task.
-
-    Raises:
-        ConfigurationError: `format_item` is in neither the system nor the task message.
-    """
-    item = template.format_item
-    if item is None:
-        return replace(template, task=f"{template.task}\n\n{text}")
-    mark = _ITEM_MARK.match(item)
-    text = (mark[0] if mark else "") + text
-    if item in template.task:
-        return replace(template, task=template.task.replace(item, text, 1), format_item=None)
-    if item in template.system:
-        return replace(template, system=template.system.replace(item, text, 1), format_item=None)
-    raise ConfigurationError(
-        f"the harness's format_item {item[:40]!r} is in neither its system nor its task message; "
-        "give the exact text of the item that asks for reasoning"
-    )

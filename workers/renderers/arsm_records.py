@@ -8,27 +8,15 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, replace
-from enum import StrEnum
 
 from workers.history import History, Turn
 from workers.renderers.arsm_loops import was_blocked
 from workers.renderers.arsm_signals import NOTHING_SAID, Metadata, Status, metadata_of
-from workers.renderers.heuristic_signals import TRACEBACK, HeuristicSignals, has_failed
+from workers.renderers.heuristic_signals import TRACEBACK, HeuristicSignals, ReplaySignals, has_failed
 
 _ERROR = re.compile(r"(?:Error|Exception)\b|\berror:|fatal:|No such file|not found")
 _UNINDENTED = re.compile(r"(?<=\n)\S")
 _SEARCHED_CHARS = 20_000  # of an output, for its first error line
-
-
-class ReplaySignals(StrEnum):
-    """Where the metadata of replayed replies comes from; a live agent's always comes from its replies.
-
-    `heuristic` guesses for replies that have none (`heuristic_signals`).
-    """
-
-    none = "none"
-    recorded = "recorded"
-    heuristic = "heuristic"
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,12 +18,15 @@ from workers.interfaces import AuxCaller, HarnessTemplate, SignalRequest
 from workers.renderers.arsm_block import state_block
 from workers.renderers.arsm_loops import alerts, guarded
 from workers.renderers.arsm_machine import Machine, MachineSettings
-from workers.renderers.arsm_prompt import machine_layer, with_text
-from workers.renderers.arsm_records import Record, ReplaySignals
+from workers.renderers.arsm_prompt import machine_layer
+from workers.renderers.arsm_records import Record
 from workers.renderers.arsm_signals import parse_reply
 from workers.renderers.arsm_state import DoneSteps, PitfallSource, PruneTo, Rules
 from workers.renderers.arsm_window import check_rho, checked_capacity, window
 from workers.renderers.common import Rows, Session
+from workers.renderers.composing import chosen
+from workers.renderers.heuristic_signals import ReplaySignals
+from workers.renderers.prompt_layers import with_text
 
 
 class StatePosition(StrEnum):
@@ -209,14 +212,3 @@ class MachineCache:
                 break
             turn -= 1
         return min(turn + 1, len(history))
-
-
-def chosen(renderer: str, key: str, given: object, choices: type[StrEnum]) -> StrEnum:
-    """A setting as its enum member.
-
-    Raises:
-        ConfigurationError: it is none of them.
-    """
-    if str(given) not in list(choices):
-        raise ConfigurationError(f"renderer {renderer}: {key}={given}; give one of {', '.join(choices)}")
-    return choices(str(given))

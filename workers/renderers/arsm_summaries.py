@@ -18,10 +18,11 @@ from serving.interfaces import TokenCounter
 from workers.errors import AuxiliaryError, ConfigurationError
 from workers.history import Form, History, Memo, Part, Rendered, Segment, Signals, Turn, agent_segment
 from workers.interfaces import AuxCaller, HarnessTemplate, SignalRequest
-from workers.renderers.arsm_prompt import with_text
-from workers.renderers.arsm_records import Record, Records, ReplaySignals, is_heard
-from workers.renderers.arsm_renderer import chosen
+from workers.renderers.arsm_records import Record, Records, is_heard
 from workers.renderers.common import Quiet, Rows, Session
+from workers.renderers.composing import chosen
+from workers.renderers.heuristic_signals import ReplaySignals
+from workers.renderers.prompt_layers import with_text
 
 HEADING = "[Summary of the steps before]"
 RECORD_CHARS = 200  # of an output or a thought in a stand-in summary

@@ -26,6 +26,14 @@ from workers.history import (
 from workers.interfaces import AuxCaller, HarnessTemplate, SignalRequest
 
 
+def num_lines(text: str) -> int:
+    """Lines of an output as an editor sees them: parted by line feeds alone, an unfinished last one counts.
+
+    `str.splitlines` would also part at form feeds, carriage returns and U+2028, which are text inside a line.
+    """
+    return text.count("\n") + (bool(text) and not text.endswith("\n"))
+
+
 class Session:
     """Holds the cache of one session outside the dataclass fields of a frozen renderer.
 

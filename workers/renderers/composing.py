@@ -6,7 +6,6 @@ inner one's segments and never on the turns behind them, so that what the inner 
 
 from __future__ import annotations
 
-from dataclasses import replace
 from enum import StrEnum
 from typing import NamedTuple, TypeVar
 
@@ -131,12 +130,6 @@ def hidden_by_others(seen: Rendered, own: Rendered) -> int:
     last = max((segment.last_turn for segment in seen.segments if segment.form is Form.summary), default=0)
     own_last = max((segment.last_turn for segment in own.segments if segment.form is Form.summary), default=0)
     return last if last > own_last else 0
-
-
-def with_paragraph(template: HarnessTemplate, paragraph: str) -> HarnessTemplate:
-    """The template with one more paragraph at the end of its system message."""
-    system = f"{template.system}\n\n{paragraph}" if template.system else paragraph
-    return replace(template, system=system)
 
 
 def steps(first_turn: int, last_turn: int) -> str:

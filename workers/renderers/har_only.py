@@ -14,11 +14,13 @@ from serving.interfaces import TokenCounter
 from workers.errors import ConfigurationError
 from workers.history import Form, History, Part, Rendered, Segment, Signals
 from workers.interfaces import HarnessTemplate, SignalRequest
-from workers.renderers.arsm_prompt import records_layer, with_text
-from workers.renderers.arsm_records import Records, ReplaySignals, har_line
-from workers.renderers.arsm_renderer import chosen
+from workers.renderers.arsm_prompt import records_layer
+from workers.renderers.arsm_records import Records, har_line
 from workers.renderers.arsm_signals import parse_reply
 from workers.renderers.common import Quiet, Rows, Session
+from workers.renderers.composing import chosen
+from workers.renderers.heuristic_signals import ReplaySignals
+from workers.renderers.prompt_layers import with_text
 
 HEADING = "[Hypothesis-Action-Result records]"
 _DROPPED = "({number} older records were dropped)"

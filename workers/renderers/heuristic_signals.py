@@ -9,6 +9,7 @@ thought, the reflection on a turn the first sentence of the next one. [choice] n
 from __future__ import annotations
 
 import re
+from enum import StrEnum
 
 from workers.actions import command_kind, without_blocks
 from workers.history import Observation, Turn
@@ -28,6 +29,17 @@ _SENTENCE_END = re.compile(r"[.!?](?=\s|$)")
 _TEST = re.compile(r"\b(?:pytest|unittest|tox|nosetests?|ctest)\b|\btests?\b|test_|_test|runtests", re.I)
 _FAILED = re.compile(r"\b[1-9]\d* (?:failed|errors?)\b|^(?:FAILED|ERROR)\b", re.M)
 TRACEBACK = "Traceback (most recent call last)"
+
+
+class ReplaySignals(StrEnum):
+    """Where the metadata of replayed replies comes from; a live agent's always comes from its replies.
+
+    `heuristic` guesses for replies that have none.
+    """
+
+    none = "none"
+    recorded = "recorded"
+    heuristic = "heuristic"
 
 
 class HeuristicSignals:

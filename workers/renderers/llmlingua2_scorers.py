@@ -48,15 +48,8 @@ class RarityScorer:
         num_kept = int(len(tokens) * rate + 0.5)
         words = [token.strip() for token in tokens]
         counts = Counter(words)
-        order = sorted(
-            range(len(tokens)),
-            key=lambda position: (
-                counts[words[position]],
-                -_CLASS_RANK[_class_of(words[position])],
-                -len(words[position]),
-                position,
-            ),
-        )
+        ranks = {word: (count, -_CLASS_RANK[_class_of(word)], -len(word)) for word, count in counts.items()}
+        order = sorted(range(len(tokens)), key=lambda position: ranks[words[position]])
         return "".join(tokens[position] for position in sorted(order[:num_kept]))
 
 

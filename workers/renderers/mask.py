@@ -12,14 +12,14 @@ from typing import ClassVar
 from serving.interfaces import TokenCounter
 from workers.errors import ConfigurationError
 from workers.history import Form, History, Observation, Rendered, Segment, Turn, observation_segment
-from workers.renderers.common import Quiet, Session, TwoZones
+from workers.renderers.common import Quiet, Session, TwoZones, num_lines
 
 
 def placeholder(observation: Observation) -> str:
     """One line in place of an observation, or the observation when it is not longer than that line."""
-    num_lines = len(observation.body.splitlines())
-    unit = "line" if num_lines == 1 else "lines"
-    line = f"[old output omitted: {num_lines} {unit}, {len(observation.body)} characters]"
+    count = num_lines(observation.body)
+    unit = "line" if count == 1 else "lines"
+    line = f"[old output omitted: {count} {unit}, {len(observation.body)} characters]"
     return line if len(line) < len(observation.shown) else observation.shown
 
 

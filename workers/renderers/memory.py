@@ -13,8 +13,9 @@ from serving.calls import Message
 from serving.interfaces import TokenCounter
 from workers.history import Form, History, Part, Rendered, Segment, Turn
 from workers.interfaces import HarnessTemplate, Renderer
-from workers.renderers.composing import BlockRole, Composed, check_least, chosen, one_line, with_paragraph
+from workers.renderers.composing import BlockRole, Composed, check_least, chosen, one_line
 from workers.renderers.memory_index import Chunk, ChunkIndex
+from workers.renderers.prompt_layers import with_paragraph
 
 HEADING = "[memory] Parts of earlier tool outputs that may bear on your next step:"
 MAX_COMMAND_CHARS = 200  # of the command in a label, [choice]
@@ -89,7 +90,7 @@ def query_of(turn: Turn) -> str:
 
 
 def block_text(chunks: list[Chunk], max_chars: int) -> str:
-    """The block of these chunks, best first; empty when not even the first fits with a line of its own."""
+    """The block of these chunks, best first; a first line that does not fit is cut where it is the block's only one."""
     parts, used = [HEADING], len(HEADING)
     for chunk in chunks:
         last = chunk.first_line + len(chunk.lines) - 1
@@ -97,10 +98,12 @@ def block_text(chunks: list[Chunk], max_chars: int) -> str:
         room = max_chars - used - len(label) - 1
         lines = list[str]()
         for line in chunk.lines:
-            room -= len(line) + 1
-            if room < 0:
+            if len(line) + 1 > room:
                 break
             lines.append(line)
+            room -= len(line) + 1
+        if not lines and len(parts) == 1 and room > 1:
+            lines = [chunk.lines[0][: room - 1]]
         if not lines:
             break
         parts.append("\n".join([label, *lines]))

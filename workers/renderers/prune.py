@@ -29,9 +29,10 @@ from workers.history import (
 )
 from workers.interfaces import AuxCaller, HarnessTemplate, SignalRequest
 from workers.renderers.common import Quiet, Session
-from workers.renderers.composing import check_least, chosen, with_paragraph
+from workers.renderers.composing import check_least, chosen
 from workers.renderers.edited_rows import EditedRows, num_edited
-from workers.renderers.heuristic_signals import thought
+from workers.renderers.heuristic_signals import ReplaySignals, thought
+from workers.renderers.prompt_layers import with_paragraph
 from workers.renderers.prune_lines import capped, pruned_text
 from workers.renderers.prune_scorers import HttpScorer, LexicalScorer, Scorer, ScorerError
 
@@ -52,14 +53,6 @@ class ScorerKind(StrEnum):
 
     lexical = "lexical"
     http = "http"
-
-
-class ReplaySignals(StrEnum):
-    """Where the focus question of a replayed reply comes from; a live agent's is always the one it wrote."""
-
-    none = "none"
-    recorded = "recorded"
-    heuristic = "heuristic"
 
 
 @dataclass(frozen=True)

@@ -25,6 +25,7 @@ from workers.history import (
     observation_segment,
 )
 from workers.interfaces import AuxCaller, HarnessTemplate, Renderer
+from workers.renderers.common import num_lines
 from workers.renderers.composing import (
     Composed,
     Estimate,
@@ -35,8 +36,9 @@ from workers.renderers.composing import (
     one_line,
     segment_tokens,
     with_memos,
-    with_paragraph,
 )
+from workers.renderers.prompt_layers import with_paragraph
+from workers.renderers.refold_dedup import with_stored_targets
 from workers.renderers.refold_signals import restored
 
 EVICTION = "evict"
@@ -67,7 +69,8 @@ class Recall(Composed):
         min_chars: shortest observation that is evicted.
         lookup_s: declared seconds of one lookup.
         inner: the renderer beneath.
-    Invariants: the newest observation is never evicted; a placeholder is shorter than what it replaces.
+    Invariants: the newest observation is never evicted; a placeholder is shorter than what it replaces; an inner stub
+        whose copy is evicted says so.
     Source: ReFold (arXiv 2610.07863) appendix B.1, modelled on ARC (arXiv 2607.25066).
     """
 
@@ -130,12 +133,7 @@ class Recall(Composed):
         turns = cache.evicted(history)
         if not turns:
             return replace(inner, own_s_modelled=own_s) if own_s else inner
-        segments = tuple(
-            cache.placeholder(history, segment)
-            if segment.part is Part.observation and segment.first_turn in turns
-            else segment
-            for segment in inner.segments
-        )
+        segments = tuple(cache.shown(history, segment, turns) for segment in inner.segments)
         pairs = zip(segments, inner.segments, strict=True)
         num_new = sum(new is not old and old.form is Form.full for new, old in pairs)
         return replace(inner, segments=segments, num_stubs=inner.num_stubs + num_new, own_s_modelled=own_s)
@@ -196,10 +194,10 @@ def _lookups(history: History) -> int:
 
 def placeholder(turn: Turn, observation: Observation, command: str) -> str:
     """One line in place of an evicted output: index, command, size."""
-    num_lines = len(observation.body.splitlines())
     return (
         f"[context-manager] output of step {turn.label} is stored: `{one_line(command, MAX_COMMAND_CHARS)}`, "
-        f"{len(observation.body)} characters in {num_lines} lines. `recall {turn.label}` shows it again."
+        f"{len(observation.body)} characters in {num_lines(observation.body)} lines. "
+        f"`recall {turn.label}` shows it again."
     )
 
 
@@ -212,11 +210,33 @@ class RecallCache:
         self.path = path
         self._min_chars = min_chars
         self._made: dict[int, tuple[Segment, Segment]] = {}  # turn -> its segment and the one that replaces it
+        self._pointers: dict[int, tuple[Segment, frozenset[int], Segment]] = {}  # the same for stubs, and for which turns
 
     def evicted(self, history: History) -> frozenset[int]:
         """All turns evicted so far."""
         memos = history.memos(self.path)
         return frozenset(turn for memo in memos if memo.kind == EVICTION for turn in memo.data["turns"])
+
+    def shown(self, history: History, segment: Segment, evicted: frozenset[int]) -> Segment:
+        """A segment of the inner render as it is shown once `evicted` turns are in the store."""
+        if segment.part is not Part.observation:
+            return segment
+        if segment.first_turn in evicted:
+            return self.placeholder(history, segment)
+        return self._pointing(segment, evicted) if segment.form is Form.stub else segment
+
+    def _pointing(self, segment: Segment, evicted: frozenset[int]) -> Segment:
+        """An inner stub whose notes say when the copy they point to is stored; the same object as long as it can be."""
+        made = self._pointers.get(segment.first_turn)
+        if made is not None and made[0] is segment and made[1] == evicted:
+            return made[2]
+        texts = [with_stored_targets(message.content, evicted) for message in segment.messages]
+        messages = tuple(replace(old, content=text) for old, text in zip(segment.messages, texts, strict=True))
+        now = segment if messages == segment.messages else replace(segment, messages=messages)
+        if made is not None and made[0] is segment and made[2].messages == messages:
+            now = made[2]
+        self._pointers[segment.first_turn] = segment, evicted, now
+        return now
 
     def placeholder(self, history: History, segment: Segment) -> Segment:
         """The segment with placeholders for its long outputs; itself when there is none to replace.

@@ -14,10 +14,10 @@ from typing import ClassVar
 
 from serving.calls import Message
 from serving.interfaces import TokenCounter
-from workers.errors import ConfigurationError
 from workers.history import Action, History, Memo, Observation, Rendered, Segment, Signals, agent_segment
 from workers.interfaces import AuxCaller, HarnessTemplate, SignalRequest
 from workers.renderers.common import Rows, Session
+from workers.renderers.composing import check_least, chosen
 from workers.renderers.refold_dedup import Deduplicator, DedupSettings
 from workers.renderers.refold_marks import Marks, MarkSettings
 from workers.renderers.refold_prefix import NoteRole, NoteSettings, Prefix, labelled
@@ -77,13 +77,11 @@ class Refold(Session):
 
     def __post_init__(self) -> None:
         for name in ("k", "min_span_lines", "min_span_chars", "exempt_min_chars"):
-            if getattr(self, name) < 1:
-                raise ConfigurationError(f"renderer refold: {name}={getattr(self, name)}; give at least 1")
-        for name, choices in (("exempt_on", ExemptOn), ("note_role", NoteRole)):
-            given = str(getattr(self, name))
-            if given not in list(choices):
-                raise ConfigurationError(f"renderer refold: {name}={given}; give one of {', '.join(choices)}")
-            object.__setattr__(self, name, choices(given))
+            check_least("refold", name, getattr(self, name), 1)
+        for name in ("signature_lines", "max_progress"):
+            check_least("refold", name, getattr(self, name), 0)
+        object.__setattr__(self, "exempt_on", chosen("refold", "exempt_on", self.exempt_on, ExemptOn))
+        object.__setattr__(self, "note_role", chosen("refold", "note_role", self.note_role, NoteRole))
 
     @property
     def signals(self) -> SignalRequest | None:

@@ -11,12 +11,14 @@ import re
 from dataclasses import dataclass, field
 
 from workers.history import Observation, Turn, TurnKind
+from workers.renderers.common import num_lines
 from workers.renderers.refold_notes import read_of
 from workers.renderers.signatures import signatures
 from workers.shell_reads import Read
 
 MAX_PLACES = 16  # places remembered per run start; blank and boilerplate lines occur everywhere
 _NUMBERED = re.compile(r"[ \t]*(\d+)[\t:]")
+_POINTER = re.compile(r"^(\[context-manager\] .* omitted: identical to step (\d+))\.", re.M)
 _NUM_PROBES = 12  # leading lines that are looked at to tell numbered output
 
 
@@ -125,10 +127,10 @@ class Deduplicator:
         if label is None:
             return None
         body = observation.body
-        num_lines = body.count("\n") + 1
+        count = num_lines(body)
         note = f"[context-manager] output omitted: identical to step {label}.{self._hint(turn)}"
-        region = f"... ({num_lines} {'line' if num_lines == 1 else 'lines'}) ..."
-        kept = self._signatures(body, num_lines, read)
+        region = f"... ({count} {'line' if count == 1 else 'lines'}) ..."
+        kept = self._signatures(body, count, read)
         if len(note) + len(region) + sum(map(len, kept)) + 2 + len(kept) >= len(body):
             return None
         frame = observation.head.split("\n", 1)[0]
@@ -202,6 +204,15 @@ class Deduplicator:
 
     def _hint(self, turn: Turn) -> str:
         return f" `restore {turn.label}` shows it again." if self.settings.is_reversible else ""
+
+
+def with_stored_targets(text: str, stored_turns: frozenset[int]) -> str:
+    """A stubbed output whose notes say so where an outer renderer put the copy they point to into a store."""
+
+    def noted(match: re.Match[str]) -> str:
+        return f"{match[1]}, which is stored." if int(match[2]) + 1 in stored_turns else match[0]
+
+    return _POINTER.sub(noted, text)
 
 
 def _plain_lines(lines: list[str]) -> list[str]:

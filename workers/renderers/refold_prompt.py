@@ -6,11 +6,8 @@ is k. Without reversibility the sentences about `restore` are left out, without 
 
 from __future__ import annotations
 
-import re
-from dataclasses import replace
-
-from workers.errors import ConfigurationError
 from workers.interfaces import HarnessTemplate
+from workers.renderers.prompt_layers import with_paragraph, with_text
 
 _OMISSIONS = (
     "Context management: to save tokens, the harness omits parts of earlier tool outputs that already appear elsewhere"
@@ -56,7 +53,6 @@ _AGAIN_RERUN = (
     "Named steps are folded into a `[context-manager]` note that keeps their PROGRESS lines and a signature skeleton. "
     "Re-run the original command when you need its current state."
 )
-_ITEM_MARK = re.compile(r"\s*(?:\d+[.)]|[-*])[ \t]+")
 
 
 def protocol(k: int, *, is_reversible: bool) -> str:
@@ -73,20 +69,5 @@ def with_layer(template: HarnessTemplate, *, k: int, folds: bool, is_reversible:
         ConfigurationError: `format_item` is in neither the system nor the task message.
     """
     paragraph = _OMISSIONS.format(folds=_FOLDS if folds else "") + (_RESTORE if is_reversible else _RERUN)
-    system = f"{template.system}\n\n{paragraph}" if template.system else paragraph
-    layered = replace(template, system=system)
-    if not folds:
-        return layered
-    text, item = protocol(k, is_reversible=is_reversible), template.format_item
-    if item is None:
-        return replace(layered, task=f"{template.task}\n\n{text}")
-    mark = _ITEM_MARK.match(item)
-    text = (mark[0] if mark else "") + text
-    if item in template.task:
-        return replace(layered, task=template.task.replace(item, text, 1), format_item=None)
-    if item in template.system:
-        return replace(layered, system=system.replace(item, text, 1), format_item=None)
-    raise ConfigurationError(
-        f"the harness's format_item {item[:40]!r} is in neither its system nor its task message; "
-        "give the exact text of the item that asks for reasoning"
-    )
+    layered = with_paragraph(template, paragraph)
+    return with_text(layered, protocol(k, is_reversible=is_reversible)) if folds else layered

@@ -38,9 +38,14 @@ def parse_signals(content: str, *, asked: bool) -> Signals:
     stale = _STALE.search(content) if "stale" in lowered else None
     if progress is None and stale is None:
         return Signals(asked=True) if asked else NO_SIGNALS
-    text = progress[1].replace("`", "").strip(" \t\r*_")[:MAX_PROGRESS_CHARS].rstrip() if progress else ""
+    text = _one_line(progress[1]) if progress else ""
     labels = parse_labels(stale[1]) if stale else ()
     return Signals(progress=text or None, stale=labels, asked=asked)
+
+
+def _one_line(text: str) -> str:
+    """A PROGRESS text without markdown marks; carriage returns, U+2028 and other odd line ends become blanks."""
+    return " ".join(text.replace("`", "").split()).strip(" *_")[:MAX_PROGRESS_CHARS].rstrip()
 
 
 def parse_labels(text: str) -> tuple[int, ...]:

@@ -10,21 +10,26 @@ import re
 from posixpath import splitext
 
 _NUMBER = r"(?:[ \t]*\d+(?:\t|[:-]))?"
+# No pattern looks beyond its line: a signature is one line, and the work stays linear in the text.
 _MODIFIERS = (
-    r"(?:(?:public|private|protected|internal|static|final|abstract|async|override|open|data|sealed|virtual)\s+)*"
+    r"(?:(?:public|private|protected|internal|static|final|abstract|async|override|open|data|sealed|virtual)[ \t]+)*"
 )
-_C_HEAD = r"(?:struct|enum|union|class|namespace)\s+\w+|[A-Za-z_][\w:<>,*& ]*[ *&][A-Za-z_]\w*(?:::[\w~]+)*\([^;]*$"
+_C_HEAD = (
+    r"(?:struct|enum|union|class|namespace)[ \t]+\w+"
+    r"|[A-Za-z_][\w:<>,*& ]*[ *&][A-Za-z_]\w*(?:::[\w~]+)*\([^;\n]*$"
+)
 _KEYWORDS = {
     "python": r"(?:async[ ]+def|def|class)[ ]+\w",
     "go": r"(?:func|type)[ ]+[\w(]",
-    "javascript": r"(?:export\s+)?(?:default\s+)?(?:async\s+)?(?:function\b|class\s+\w|interface\s+\w|type\s+\w+\s*=)"
-    r"|(?:export\s+)?const\s+\w+\s*=\s*(?:async\s*)?\([^)]*\)\s*(?::[^=]+)?=>",
-    "java": _MODIFIERS + r"(?:class|interface|enum|record|struct|object|fun)\s+\w"
-    r"|(?:(?:public|private|protected|internal|static)\s+)+[\w<>\[\], ?]+\s+\w+\s*\(",
-    "rust": r"(?:pub(?:\([^)]*\))?\s+)?(?:async\s+|unsafe\s+|const\s+)*(?:fn|struct|enum|trait|impl|mod)\b",
+    "javascript": r"(?:export[ \t]+)?(?:default[ \t]+)?(?:async[ \t]+)?"
+    r"(?:function\b|(?:class|interface)[ \t]+\w|type[ \t]+\w+[ \t]*=)"
+    r"|(?:export[ \t]+)?const[ \t]+\w+[ \t]*=[ \t]*(?:async[ \t]*)?\([^)\n]*\)[ \t]*(?::[^=\n]+)?=>",
+    "java": _MODIFIERS + r"(?:class|interface|enum|record|struct|object|fun)[ \t]+\w"
+    r"|(?:public|private|protected|internal|static)[ \t]+(?:[\w<>\[\],?]+[ \t]+)+\w+[ \t]*\(",
+    "rust": r"(?:pub(?:\([^)\n]*\))?[ \t]+)?(?:(?:async|unsafe|const)[ \t]+)*(?:fn|struct|enum|trait|impl|mod)\b",
     "c": _C_HEAD,
-    "php": _MODIFIERS + r"(?:function|class|interface|trait)\s+\w",
-    "ruby": r"(?:def|class|module)\s+\w",
+    "php": _MODIFIERS + r"(?:function|class|interface|trait)[ \t]+\w",
+    "ruby": r"(?:def|class|module)[ \t]+\w",
 }
 _EXTENSIONS = {
     ".py": "python", ".pyi": "python", ".pyx": "python", ".go": "go",

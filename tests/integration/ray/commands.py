@@ -32,6 +32,12 @@ def start(db: Path, *overrides: str, env: dict[str, str] | None = None) -> subpr
     )
 
 
+def stop(process: subprocess.Popen[str]) -> None:
+    """Make sure that it has ended, whatever the test found."""
+    process.kill()
+    process.communicate()
+
+
 def run(
     db: Path, *overrides: str, env: dict[str, str] | None = None, timeout_s: float = 150.0
 ) -> subprocess.CompletedProcess[str]:

@@ -106,7 +106,7 @@ def test_a_killed_node_fails_the_cell_and_rerun_completes_it(tmp_path: Path, clu
         cluster.remove_node(spare[0], allow_graceful=False)
         out, err = driver.communicate(timeout=150)
     finally:
-        driver.kill()
+        commands.stop(driver)
     assert driver.returncode == 1, out + err
     store = Store.open(str(db))
     (first,) = store.rows(Attempt)

@@ -32,7 +32,7 @@ def test_a_stopped_driver_cannot_write_after_a_takeover(tmp_path: Path) -> None:
         driver.send_signal(signal.SIGCONT)
         out, err = driver.communicate(timeout=90)
     finally:
-        driver.kill()
+        commands.stop(driver)
     assert driver.returncode != 0, out + err
     assert "another driver" in out
     assert _rows(store, first) == written

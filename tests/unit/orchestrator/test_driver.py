@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from db.errors import StorageFull
-from db.records import Cell
+from db.records import Cell, Event
 from db.store import Store
 from orchestrator.driver import Driver, DriverSettings
 from orchestrator.interfaces import AttemptOutcome, AttemptPlan
@@ -288,10 +288,11 @@ def test_lost_lease_is_not_written_over(
 
     def taken(attempt: AttemptPlan) -> AttemptOutcome:
         store.mark_lost(["v1-a"])
-        return AttemptOutcome(attempt.attempt_id, "ok")
+        return AttemptOutcome(attempt.attempt_id, "ok", facts={"wall_s": 1.0})
 
     run(sweep_plan(planned_cell("a")), fake_executor({"cell=a": taken}))
     assert states(store) == {"a": "lost"}
+    assert store.rows(Event) == ()
     assert display.lines[-1] == "lost      cell=a: another driver has taken it"
 
 

@@ -102,10 +102,10 @@ def test_derived_figures(composer: Composer) -> None:
         (["engine.watermark=2"], r"engine: watermark=2\.0: give a share from 0 to below 1"),
         (["engine.sample_interval_s=0"], r"engine: sample_interval_s=0\.0: it must be above 0"),
         (["engine.long_prefill_token_threshold=-1"], "long_prefill_token_threshold=-1: it must be at least 0"),
-        (["temperature=-1"], "temperature=-1: it must be at least 0"),
+        (["temperature=-1"], r"temperature=-1\.0: it must be at least 0"),
         (["seed=-1"], "seed=-1: it must be at least 0"),
         (["limits.max_completion_tokens=999999"], "max_completion_tokens=999999 leaves no room for a prompt in the"),
-        (["trust.min_concurrency_share=7"], "min_concurrency_share=7: give a share between 0 and 1"),
+        (["trust.min_concurrency_share=7"], r"min_concurrency_share=7\.0: give a share between 0 and 1"),
         (["trust.max_lost_calls=-1"], r"trust\.max_lost_calls=-1: it must be at least 0"),
         (["executor.parallel=0"], r"executor\.parallel=0: it must be at least 1"),
         (["executor=ray_actors", "executor.clock_speed=0"], "executor: clock_speed must be above 0"),
@@ -153,7 +153,9 @@ def test_plan_text(sweep_plan: Callable[..., SweepPlan], planned_cell: Callable[
         "sweep s: a test; 2 cells: 1 RUN, 1 REUSE",
         "RUN    cell=b  v1-b  2 tasks, 1 steps; not run yet",
     ]
-    assert "REUSE  cell=a  v1-a  2 tasks, 1 steps; attempt 1 is complete" in plan_lines(plan, decisions, verbose=True)
+    reused = "REUSE  cell=a  v1-a  2 tasks, 1 steps; attempt 1 is complete"
+    assert reused in plan_lines(plan, decisions, verbose=True)
+    assert reused in plan_lines(plan, decisions, verbose=False, with_reused=True)
     assert list(summary_lines(plan, {"v1-a": "complete", "v1-b": "failed"})) == [
         "sweep s: 1 complete, 1 failed",
         "run the failed cells again: the same command with rerun=failed",

@@ -142,3 +142,5 @@ def test_words_are_checked() -> None:
         read_modes("faild")
     with pytest.raises(ConfigError, match="Submitted"):
         read_modes("Submitted")  # a session's own result invalidates nothing
+    with pytest.raises(ConfigError, match="unknown rerun 'SessionEnd'"):
+        read_modes("SessionEnd")  # the tree's root is no ending

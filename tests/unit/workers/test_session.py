@@ -313,3 +313,19 @@ def test_auxiliary_calls_are_rows_of_their_own() -> None:
     assert [request.main_index for request in outcome.replica.calls] == [1, 1, 2]
     (session,) = outcome.sessions
     assert (session.num_steps, session.num_auxiliary_calls, session.num_compactions) == (2, 1, 1)
+
+
+def test_own_time_leaves_out_the_wait_for_auxiliary_calls(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A summary that takes 5 s of wall clock is the replica's time: the renderer's own time stays 0 on this stopwatch."""
+    wall_s = [0.0]
+    for module in ("workers.session", "workers.aux_calls"):
+        monkeypatch.setattr(f"{module}.stopwatch_s", lambda: wall_s[0])
+    serve = OneSecondReplica.generate
+
+    async def serve_slowly(self: OneSecondReplica, call: CallRequest) -> CallResult:
+        wall_s[0] += 5.0
+        return await serve(self, call)
+
+    monkeypatch.setattr(OneSecondReplica, "generate", serve_slowly)
+    outcome = run([LIST, SUBMIT], renderer=SummarizingRenderer())
+    assert [call.own_ms for call in outcome.calls if call.kind == "main"] == [0.0, 0.0]

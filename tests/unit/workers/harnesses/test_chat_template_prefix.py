@@ -11,9 +11,11 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from serving.calls import Message
-from tests.unit.workers.harnesses.tool_histories import Step, prompts_of
+from tests.unit.workers.harnesses.tool_histories import Step, prompts_of, steps
 from workers.history import Rendered
 from workers.renderers.base import Base
 from workers.renderers.refold import Refold
@@ -94,6 +96,26 @@ def test_refold_only_grows_between_two_advances(role: NoteRole) -> None:
     for before, after in zip(prompts, prompts[1:], strict=False):
         if before.boundary == after.boundary:
             assert shared(token_ids(before), token_ids(after)) == len(token_ids(before))
+
+
+@pytest.mark.parametrize("role", ROLES)
+@given(made=steps(max_steps=14), k=st.sampled_from([1, 2, 3, 5]), preserve_thinking=st.booleans())
+@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+def test_any_session_only_grows_between_two_advances(
+    role: NoteRole, made: list[Step], k: int, preserve_thinking: bool
+) -> None:
+    """On token ids, whatever is read, restored, named or repeated.
+
+    Only an error text, a plain user message of its own, may cost earlier reasoning (the last test); without kept
+    reasoning the sessions here have none.
+    """
+    if not preserve_thinking:
+        made = [Step(step.commands or ("ls",), step.bodies or ("ok",), step.stale) for step in made]
+    prompts = prompts_of(Refold(k=k, min_span_chars=20, note_role=role), made)
+    for before, after in zip(prompts, prompts[1:], strict=False):
+        if before.boundary == after.boundary:
+            one, other = (token_ids(rendered, preserve_thinking=preserve_thinking) for rendered in (before, after))
+            assert shared(one, other) == len(one) < len(other)
 
 
 @pytest.mark.parametrize("role", [NoteRole.tool_append, NoteRole.merge_previous])

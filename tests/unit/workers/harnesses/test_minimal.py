@@ -28,6 +28,12 @@ def test_one_block_is_the_command() -> None:
     assert parse("I look.\n```bash\ncat > a <<EOF\nx\nEOF\nls\n```\n") == ((Action("cat > a <<EOF\nx\nEOF\nls"),), None)
 
 
+def test_a_reply_with_crlf_line_ends_is_read() -> None:
+    """The shell gets line feeds alone; a carriage return inside a line is part of the command."""
+    assert parse("I look.\r\n```bash\r\ncd src\r\nls\r\n```\r\n") == ((Action("cd src\nls"),), None)
+    assert parse("```bash\nprintf 'a\rb'\n```") == ((Action("printf 'a\rb'"),), None)
+
+
 @pytest.mark.parametrize(
     ("text", "found"),
     [
