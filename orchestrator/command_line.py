@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from db.errors import DbError
 from orchestrator.errors import ComponentBug, UserError, fail
-from orchestrator.executors.errors import ClusterError
+from orchestrator.executors.errors import ClusterError, ClusterLost
 from orchestrator.stop import StopFlag
 
 EXIT_FAILED, EXIT_USER_ERROR = 1, 2
@@ -24,6 +24,8 @@ def run_command(argv: Sequence[str]) -> int:
         return _run(argv)
     except UserError as exc:
         return fail(str(exc), EXIT_USER_ERROR)
+    except ClusterLost as exc:
+        return fail(str(exc), EXIT_FAILED)
     except ClusterError as exc:
         return fail(str(exc), EXIT_USER_ERROR)
     except DbError as exc:

@@ -177,9 +177,14 @@ def negative_intervals(rows: AttemptRows, most_s: float) -> Iterator[str]:
 
 
 def warm_start(rows: AttemptRows) -> Iterator[str]:
-    """The prefix cache held something before the first call of a replica."""
+    """The prefix cache held something before the first call of a replica.
+
+    On wall-clock time the call that was sent first need not have arrived first, so only the engine's word counts.
+    """
     if rows.facts.get("was_cache_warm"):
         yield "the prefix cache was not empty at the start"
+    if rows.is_wall_clock:
+        return
     by_replica: defaultdict[str, list[Call]] = defaultdict(list)
     for call in rows.calls:
         if call.replica is not None and call.sent_s is not None and call.num_cached_tokens is not None:

@@ -257,12 +257,16 @@ def main() -> int:
     if not arguments.file.is_file():
         print(f"no recorded runs at {arguments.file}; give a neutral JSONL file", file=sys.stderr)
         return 2
+    names = arguments.only.split(",")
+    if unknown := set(names) - set(RENDERERS):
+        print(f"no renderer {', '.join(sorted(unknown))}; there are: {', '.join(RENDERERS)}", file=sys.stderr)
+        return 2
     tasks = Recorded(path=str(arguments.file), min_steps=5).tasks()
     num_steps = sum(len(task.run.steps) for task in tasks if task.run is not None)
     print(f"{len(tasks)} runs, {num_steps} steps; own CPU ms per step, token counting apart, hindsight 0.6")
     heads = ("mean", "p99", "advance", *(f"at {at}" for at in GROWTH_AT), "held")
     print(f"{'renderer':20}{''.join(f'{head:>9}' for head in heads)}")
-    for name in arguments.only.split(","):
+    for name in names:
         print(report(name, tasks, arguments.file), flush=True)
     return 0
 

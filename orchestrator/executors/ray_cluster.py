@@ -18,7 +18,7 @@ import ray
 from ray._private import utils as ray_utils
 
 from orchestrator.executors import cluster_guard
-from orchestrator.executors.errors import ClusterError
+from orchestrator.executors.errors import ClusterError, ClusterLost
 from orchestrator.executors.notices import NOTICES
 from orchestrator.executors.packages import PACKAGES, package_root
 
@@ -134,15 +134,15 @@ def require_own_node() -> None:
     """Notice that the Ray node this driver is attached to has died: nothing can be started any more.
 
     Raises:
-        ClusterError: it is dead, or the cluster does not answer.
+        ClusterLost: it is dead, or the cluster does not answer.
     """
     own = ray.get_runtime_context().get_node_id()
     try:
         alive = any(node["NodeID"] == own and node["Alive"] for node in ray.nodes())
     except (ray.exceptions.RayError, ConnectionError, RuntimeError) as exc:
-        raise ClusterError(f"the Ray cluster no longer answers ({_one_line(exc)}); run the command again") from exc
+        raise ClusterLost(f"the Ray cluster no longer answers ({_one_line(exc)}); run the command again") from exc
     if not alive:
-        raise ClusterError("the Ray node of this driver has died; run the command again with rerun=failed")
+        raise ClusterLost("the Ray node of this driver has died; run the command again with rerun=failed")
 
 
 def driver_host() -> str:

@@ -6,6 +6,7 @@ A session is a list of steps: several commands in a reply, none, broken calls, r
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -19,9 +20,10 @@ from tests.contract.test_renderers import Auxiliary
 from tests.unit.workers.harnesses.test_tool_pairing import problems
 from tests.unit.workers.harnesses.tool_histories import Step, reply_of, steps
 from workers.harnesses.terminal import Terminal
-from workers.history import Action, History, Observation, Rendered, Turn, TurnKind
+from workers.history import Action, History, Observation, Part, Rendered, Turn, TurnKind
 
 FEW = settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+POINTER = re.compile(r"omitted: identical to step (\d+)\.")
 TIGHT_TOKENS = 700  # so that compact, recall and har_only act within a few steps
 
 
@@ -102,3 +104,20 @@ def test_everything_can_be_shown_again(arm: str, session: list[Step]) -> None:
         assert answer is not None
         assert answer.shown == "\n".join(observation.shown for observation in turn.observations)
         assert answer.tool_call_id == "call-x"
+
+
+@pytest.mark.parametrize("arm", WITH_RESTORE)
+@given(session=steps(max_steps=14))
+@FEW
+def test_no_stub_claims_what_is_not_shown(arm: str, session: list[Step]) -> None:
+    """A stub that names a step as holding the same lines names one that stands in this prompt, with text of its own.
+
+    A step in a summary, in a fold note or in the store is none; the last is named as stored.
+    """
+    for prompt in play(made(arm, budget_tokens=TIGHT_TOKENS), session, has_tools=True).prompts:
+        outputs = [part for part in prompt.segments if part.part is Part.observation]
+        shown = {part.first_turn: "\n".join(m.content for m in part.messages) for part in outputs}
+        for turn, text in shown.items():
+            for label in POINTER.findall(text):
+                assert int(label) + 1 < turn
+                assert "is stored:" not in shown[int(label) + 1]

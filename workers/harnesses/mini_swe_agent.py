@@ -8,19 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, ClassVar
 
 from serving.calls import Message
-from workers.harnesses import mini_swe_agent_frame as frame
-from workers.harnesses.mini_swe_agent_package import PromptFile, bash_tool, checked_root, fill, prompt_file
+from workers.harnesses.mini_swe_agent_frame import PackageHarness
+from workers.harnesses.mini_swe_agent_package import bash_tool, fill
 from workers.harnesses.tool_calls import read_calls, without_calls
-from workers.history import Observation
-from workers.interfaces import HarnessTemplate, Reply
+from workers.interfaces import Reply
 
 
 @dataclass(frozen=True)
-class MiniSweAgent:
+class MiniSweAgent(PackageHarness):
     """mini-swe-agent with tool calls.
 
     Attributes:
@@ -30,9 +28,10 @@ class MiniSweAgent:
     """
 
     config: str = "swebench"
-    package_version: str = "2.4.6"
 
     REVISION: ClassVar[int] = 1
+    component: ClassVar[str] = "mini_swe_agent"
+    observation_role: ClassVar[str] = "tool"
 
     def __post_init__(self) -> None:
         """Refuse a missing package, another version or an unknown file before anything runs."""
@@ -48,10 +47,6 @@ class MiniSweAgent:
         """Tool definitions that go with every request, in the OpenAI shape."""
         return (bash_tool(self._root),)
 
-    def template(self, statement: str) -> HarnessTemplate:
-        """Fill the package's templates with `statement`."""
-        return frame.opening(self._prompts, statement, observation_role="tool")
-
     def parse(self, reply: Message, finish_reason: str | None = None) -> Reply:
         """Read the commands of the tool calls; the error text is the package's.
 
@@ -66,27 +61,3 @@ class MiniSweAgent:
             self._prompts.format_error, error=problem, actions=[], has_tool_calls=bool(reply.tool_calls), **known
         )
         return Reply(without_calls(reply), (), text)
-
-    def observation(
-        self, output: str, returncode: int | None, tool_call_id: str | None, exception_info: str = ""
-    ) -> Observation:
-        """Frame one output as the package does; without a return code it shows -1.
-
-        Args:
-            exception_info: why the command did not end by itself (a timeout), shown above the output.
-        """
-        return frame.observation(
-            self._prompts,
-            output=output,
-            returncode=returncode,
-            tool_call_id=tool_call_id,
-            exception_info=exception_info,
-        )
-
-    @property
-    def _root(self) -> Path:
-        return checked_root("mini_swe_agent", self.package_version)
-
-    @property
-    def _prompts(self) -> PromptFile:
-        return prompt_file(self._root, self.config)

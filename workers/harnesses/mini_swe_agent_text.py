@@ -9,18 +9,17 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, ClassVar
 
 from serving.calls import Message
-from workers.harnesses import mini_swe_agent_frame as frame
-from workers.harnesses.mini_swe_agent_package import PromptFile, checked_root, fill, prompt_file, text_action_regex
-from workers.history import Action, Observation
-from workers.interfaces import HarnessTemplate, Reply
+from workers.harnesses.mini_swe_agent_frame import PackageHarness
+from workers.harnesses.mini_swe_agent_package import fill, text_action_regex
+from workers.history import Action
+from workers.interfaces import Reply
 
 
 @dataclass(frozen=True)
-class MiniSweAgentText:
+class MiniSweAgentText(PackageHarness):
     """mini-swe-agent without tool calls.
 
     Attributes:
@@ -30,9 +29,10 @@ class MiniSweAgentText:
     """
 
     config: str = "swebench_backticks"
-    package_version: str = "2.4.6"
 
     REVISION: ClassVar[int] = 1
+    component: ClassVar[str] = "mini_swe_agent_text"
+    observation_role: ClassVar[str] = "user"
 
     def __post_init__(self) -> None:
         """Refuse a missing package, another version or an unknown file before anything runs."""
@@ -48,10 +48,6 @@ class MiniSweAgentText:
         """No tools: actions are text."""
         return ()
 
-    def template(self, statement: str) -> HarnessTemplate:
-        """Fill the package's templates with `statement`."""
-        return frame.opening(self._prompts, statement, observation_role="user")
-
     def parse(self, reply: Message, finish_reason: str | None = None) -> Reply:
         """Find the one action; none or several is a format error in the package's words."""
         found = [action.strip() for action in re.findall(self._action_regex, reply.content, re.DOTALL)]
@@ -60,26 +56,6 @@ class MiniSweAgentText:
         known = {} if finish_reason is None else {"finish_reason": finish_reason}
         problem = f"Expected exactly 1 action, found {len(found)}."
         return Reply(reply, (), fill(self._prompts.format_error, error=problem, actions=found, **known))
-
-    def observation(
-        self, output: str, returncode: int | None, tool_call_id: str | None, exception_info: str = ""
-    ) -> Observation:
-        """Frame one output as the package does; without a return code it shows -1."""
-        return frame.observation(
-            self._prompts,
-            output=output,
-            returncode=returncode,
-            tool_call_id=tool_call_id,
-            exception_info=exception_info,
-        )
-
-    @property
-    def _root(self) -> Path:
-        return checked_root("mini_swe_agent_text", self.package_version)
-
-    @property
-    def _prompts(self) -> PromptFile:
-        return prompt_file(self._root, self.config)
 
     @property
     def _action_regex(self) -> str:

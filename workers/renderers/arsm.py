@@ -47,7 +47,7 @@ class Arsm(StateMachineRenderer):
 
     raw_capacity: tuple[int, int, int] = (1, 5, 50)
 
-    REVISION: ClassVar[int] = 1
+    REVISION: ClassVar[int] = 2
     name: ClassVar[str] = "arsm"
     is_generic: ClassVar[bool] = False
 

@@ -128,7 +128,7 @@ def phi(path: tuple[Record, ...], step: str) -> str:
         return ""
     name = path[-1].step or step or path[-1].hypothesis
     conclusion = next((record.conclusion for record in reversed(path) if record.conclusion), "")
-    text = cut(": ".join(part for part in (name, conclusion) if part), MILESTONE_CHARS - 1)
+    text = cut(": ".join(part for part in (name, conclusion) if part), MILESTONE_CHARS)
     evidence = dict.fromkeys(record.excerpt[:80].strip() for record in reversed(path) if record.excerpt)
     joint = " | Evidence: "
     for piece in evidence:
@@ -140,11 +140,11 @@ def phi(path: tuple[Record, ...], step: str) -> str:
 
 def ell(tau: Record, pitfall: str, source: PitfallSource) -> tuple[Pitfall, ...]:
     """Extraction: the lessons of a failed turn, at most 200 characters each."""
-    named = (Pitfall(cut(pitfall, PITFALL_CHARS - 1), "model"),) if pitfall else ()
+    named = (Pitfall(cut(pitfall, PITFALL_CHARS), "model"),) if pitfall else ()
     if named and source is PitfallSource.model_else_rule:
         return named
     what = f"`{cut(tau.action, 90)}`" if tau.action else "a reply without an action"
-    rule = cut(f"Avoid {what}: {tau.error or tau.result or 'it brought nothing new'}", PITFALL_CHARS - 1)
+    rule = cut(f"Avoid {what}: {tau.error or tau.result or 'it brought nothing new'}", PITFALL_CHARS)
     return (*named, Pitfall(rule, "rule"))
 
 

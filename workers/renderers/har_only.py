@@ -44,7 +44,7 @@ class HarOnly(Quiet, Session):
     budget_share: float = 1.0
     replay_signals: ReplaySignals = ReplaySignals.heuristic
 
-    REVISION: ClassVar[int] = 1
+    REVISION: ClassVar[int] = 2
 
     def __post_init__(self) -> None:
         if self.keep_recent < 1 or self.excerpt_chars < 1:

@@ -210,7 +210,9 @@ class RecallCache:
         self.path = path
         self._min_chars = min_chars
         self._made: dict[int, tuple[Segment, Segment]] = {}  # turn -> its segment and the one that replaces it
-        self._pointers: dict[int, tuple[Segment, frozenset[int], Segment]] = {}  # the same for stubs, and for which turns
+        self._pointers: dict[
+            int, tuple[Segment, frozenset[int], Segment]
+        ] = {}  # the same for stubs, and for which turns
 
     def evicted(self, history: History) -> frozenset[int]:
         """All turns evicted so far."""

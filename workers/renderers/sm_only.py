@@ -25,7 +25,7 @@ class SmOnly(StateMachineRenderer):
 
     keep_recent: int = 1
 
-    REVISION: ClassVar[int] = 1
+    REVISION: ClassVar[int] = 2
     name: ClassVar[str] = "sm_only"
     is_generic: ClassVar[bool] = True
 

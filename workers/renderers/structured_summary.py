@@ -38,7 +38,7 @@ class StructuredSummary(SummaryRenderer):
     Source: ARSM (arXiv 2609.32852) Table 6 and appendix C.4; who writes it is our choice (methods part 4).
     """
 
-    REVISION: ClassVar[int] = 1
+    REVISION: ClassVar[int] = 2
     name: ClassVar[str] = "structured_summary"
 
     max_words: int = 150

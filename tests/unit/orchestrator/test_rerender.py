@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from db import records
@@ -69,10 +71,28 @@ def test_a_re_rendered_cell_is_another_cell_than_the_simulated_one(composer: Com
     assert not {cell.key for cell in plan.cells} & {cell.key for cell in study.cells}
 
 
-def test_real_time_and_no_engine_do_not_go_together(composer: Composer) -> None:
-    """One line that names what to choose."""
-    with pytest.raises(UserError, match="engine=prefix_cache has no time to run on: choose executor=virtual"):
-        rerender_plan(composer, ["renderer=mask", "executor=ray_actors"])
+@pytest.mark.parametrize(
+    ("command", "message"),
+    [
+        (["renderer=refold,msk"], "unknown renderer 'msk'; did you mean 'mask'?"),
+        (["benchmark.num_tasks=2"], "rerender needs renderer=<one or more of conf/renderer, by commas>, or +sweep="),
+        (["renderer=mask", "renderer=clip"], "renderer is given twice: renderer=mask and renderer=clip"),
+        (["renderer=mask,"], "renderer=mask,: an empty name; write renderer=a,b,c"),
+        (["renderer=mask", "engine=simulated"], "engine=simulated: re-rendering has no engine"),
+        (["+sweep=rerender_ablations", "renderer=mask"], "renderer=mask: the sweep names the arms"),
+        (["renderer=mask", "engine.num_blocks=0"], "engine.num_blocks=0: give at least 1, or null"),
+        (["renderer=mask", "benchmark.path=nowhere"], "nowhere"),
+        (
+            ["renderer=mask", "executor=ray_actors"],
+            "engine=prefix_cache has no time to run on: choose executor=virtual",
+        ),
+        (["renderer=mask+refold"], "nothing at 'renderer.inner' takes a renderer"),
+    ],
+)
+def test_mistakes_are_one_line(composer: Composer, command: list[str], message: str) -> None:
+    """Each names the value and the remedy; nothing is planned."""
+    with pytest.raises(UserError, match=re.escape(message)):
+        rerender_plan(composer, command)
 
 
 def test_hits_are_those_of_the_simulated_engine(composer: Composer) -> None:

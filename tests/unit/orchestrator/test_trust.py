@@ -140,3 +140,7 @@ def test_warm_start(verdict: Make) -> None:
     assert verdict([{"num_cached_tokens": 4}, {}]).reasons == ("the first call on m/0 already hit 4 cached tokens",)
     together = [{"num_cached_tokens": 4, "sent_s": 0.0}, {"sent_s": 0.0}]
     assert verdict(together).reasons == ()
+    # On wall-clock time the second sender may have arrived first.
+    lag = {"is_wall_clock": True, "max_loop_lag_ms": 1.0}
+    assert verdict([{"num_cached_tokens": 4}, {}], **lag).reasons == ()
+    assert verdict(was_cache_warm=True, **lag).reasons == ("the prefix cache was not empty at the start",)

@@ -316,7 +316,7 @@ def test_auxiliary_calls_are_rows_of_their_own() -> None:
 
 
 def test_own_time_leaves_out_the_wait_for_auxiliary_calls(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A summary that takes 5 s of wall clock is the replica's time: the renderer's own time stays 0 on this stopwatch."""
+    """A summary that takes 5 s of wall clock is the replica's time; the renderer's own time stays 0."""
     wall_s = [0.0]
     for module in ("workers.session", "workers.aux_calls"):
         monkeypatch.setattr(f"{module}.stopwatch_s", lambda: wall_s[0])

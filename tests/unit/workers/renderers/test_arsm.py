@@ -94,13 +94,87 @@ def test_the_block_has_the_layout_of_d2() -> None:
     )
 
 
-def test_an_excerpt_is_one_line_cut_at_360_with_an_ellipsis() -> None:
+def test_an_excerpt_is_one_line_of_at_most_360_characters() -> None:
     """Blanks and line ends become single blanks, as in D.2; text that fits is not marked."""
     assert cut("a\n  b\tc", 360) == "a b c"
     assert cut("x" * 360, 360) == "x" * 360
-    assert cut("x" * 361, 360) == "x" * 360 + "\u2026"
-    assert cut("word " * 1000, 8) == "word wor\u2026"
+    assert cut("x" * 361, 360) == "x" * 359 + "\u2026"
+    assert cut("x" * 5000, 360) == "x" * 359 + "\u2026"
+    assert cut("word " * 1000, 8) == "word wo\u2026"
+    assert cut("word " * 1000, 6) == "word\u2026"
     assert cut(" " * 5000 + "late", 360) == "\u2026"
+
+
+FOUND = """\
+/testbed/django/db/models/query.py
+/testbed/django/db/models/query_utils.py
+/testbed/django/db/models/sql/query.py
+/testbed/django/db/models/__init__.py
+/testbed/tests/filtered_relation/tests.py
+/testbed/tests/select_related_onetoone/tests.py
+/testbed/tests/queryset_pickle/tests.py
+/testbed/tests/known_related_objects/tests.py
+bash: -c: line 2: syntax error near unexpected token `newline'
+bash: -c: line 2: `</mscontent>'"""
+TESTS = """\
+from django.db.models import FilteredRelation
+from django.test import TestCase
+
+from .models import Organiser, Pool, PoolStyle, Tournament
+
+
+class ExistingRelatedInstancesTests(TestCase):
+    @classmethod
+    def setUpTestData(cls):
+        cls.t1 = Tournament.objects.create(name="Tourney 1")
+        cls.t2 = Tournament.objects.create(name="Tourney 2")
+        cls.o1 = Organiser.objects.create(name="Organiser 1")
+        cls.p1 = Pool.objects.create("""
+
+
+def test_the_path_lines_of_d2() -> None:
+    """Turns 1 and 2 of django-16408 as D.2 prints them, to the character: the outputs are rebuilt with line ends.
+
+    D.2's first action also shows a stray `</mscontent>`, which the shell complains of; it is left out here.
+    """
+    turns = [
+        reply(
+            0,
+            'find /testbed -type f -name "*.py" | xargs grep -l "FilteredRelation" | head -20',
+            FOUND,
+            aim="Find the relevant files for FilteredRelation and the test case",
+        ),
+        reply(
+            1,
+            "cat /testbed/tests/known_related_objects/tests.py",
+            TESTS,
+            about="Found relevant files containing FilteredRelation. Need to examine the test file to understand the "
+            "issue context.",
+            aim="Read the known_related_objects/tests.py file to understand the test and models",
+        ),
+        reply(
+            2,
+            about="Found the test file. Need to see the full content including the test case that's failing and the "
+            "models.",
+        ),
+    ]
+    assert section(block_of(started(Arsm()).render(history_of(*turns))), "# Active Reasoning Path") == [
+        "- Turn 1: [Hypothesis] Find the relevant files for FilteredRelation and the test case [Action] find /testbed "
+        '-type f -name "*.py" | xargs grep -l "FilteredRelation" | head -20 [Reflection] '
+        "/testbed/django/db/models/query.py /testbed/django/db/models/query_utils.py "
+        "/testbed/django/db/models/sql/query.py /testbed/django/db/models/__init__.py "
+        "/testbed/tests/filtered_relation/tests.py /testbed/tests/select_related_onetoone/tests.py "
+        "/testbed/tests/queryset_pickle/tests.py /testbed/tests/known_related_objects/tests.py bash: -c: line 2: "
+        "syntax error\u2026. Found relevant files containing FilteredRelation. Need to examine the test file to "
+        "understand the issue context.",
+        "- Turn 2: [Hypothesis] Read the known_related_objects/tests.py file to understand the test and models "
+        "[Action] cat /testbed/tests/known_related_objects/tests.py [Reflection] from django.db.models import "
+        "FilteredRelation from django.test import TestCase from .models import Organiser, Pool, PoolStyle, Tournament "
+        "class ExistingRelatedInstancesTests(TestCase): @classmethod def setUpTestData(cls): cls.t1 = "
+        'Tournament.objects.create(name="Tourney 1") cls.t2 = Tournament.objects.create(name="Tourney 2") cls.o1 = '
+        "Organiser.objects.crea\u2026. Found the test file. Need to see the full content including the test case "
+        "that's failing and the models.",
+    ]
 
 
 def test_before_the_first_turn_only_the_opening_is_shown() -> None:

@@ -123,6 +123,27 @@ def test_over_refold_both_commands_work_and_the_prompt_explains_both() -> None:
     assert renderer.signals == Refold().signals
 
 
+def test_an_inner_stub_says_when_the_copy_it_points_to_is_stored() -> None:
+    """Steps 0 and 1 print the same, step 1 is ReFold's stub; once step 0 is evicted the stub no longer claims it shown.
+
+    Eight steps of 10 + 200 tokens, the last two different: step 0 goes first.
+    """
+    body = "a line of the same output\n" * 32
+    turns = [sized_turn(label, body=body, command="make") for label in range(2)]
+    turns += [sized_turn(label, 10, command=f"echo {label}") for label in range(2, 7)]
+    renderer = begun(Recall(inner=Refold()), BUDGET)
+    history, _ = counted(turns, renderer)
+    before = renderer.render(history)
+    assert text_of(before, 2).startswith("[step 1]\n[context-manager] output omitted: identical to step 0. `restore 1`")
+    history.extend([Memo("renderer", "evict", 7, {"turns": [1]})])
+    after = renderer.render(history)
+    assert text_of(after, 1).startswith("[context-manager] output of step 0 is stored: `make`, ")
+    assert text_of(after, 2) == text_of(before, 2).replace("step 0.", "step 0, which is stored.")
+    assert "step 0, which is stored." in text_of(after, 2)
+    assert renderer.render(history) == after
+    assert renderer.render(history).segments[4] is after.segments[4]
+
+
 @given(turns=random_turns(max_turns=24), budget=st.integers(300, 3000), is_folding=st.booleans())
 @settings(max_examples=40, deadline=None)
 def test_pure_valid_and_newest_shown(turns: list[Turn], budget: int, is_folding: bool) -> None:

@@ -11,7 +11,7 @@ drwxrwxrwx 9 root root   4096 Aug 13 04:34 ..
 -rw-r--r-- 1 root root      0 Aug 13 04:34 __init__.py
 -rw-r--r-- 1 root root  10000 Aug 13 04:34 alignment.py"""
 HITS = '''\
-790:    NB. __getitem__ and __setitem__ implement xarray-style indexing, where
+790:        NB. __getitem__ and __setitem__ implement xarray-style indexing, where
 849:    def __setitem__(self, key, value):
 850:        """__setitem__ is overloaded to access the underlying numpy values with
 2553:    def __setitem__(self, key, value):'''
@@ -32,6 +32,28 @@ def as_compatible_data(data, fastpath=False):
 
 def _as_array_or_item(data):"""
 FILE = "/testbed/xarray/core/variable.py"
+
+
+# The note of steps 1-6 as the paper prints it: its text lost the blanks, `--` became a dash and backticks quotes.
+PRINTED = (
+    "[context-manager]steps 1-6 folded:Reading variable.py to understand the __setitem__ issue with.values property "
+    "coercion·Examining the __setitem__ method in variable.py to understand the coercion issue·Now I need to find the "
+    "as_compatible_data function to understand where the coercion happens.‘restore 1-6‘shows them again.",
+    "$ls-la/testbed/xarray/core/->total 1236|drwxrwxrwx 2 root root 4096 Aug 13 04:34.|drwxrwxrwx 9 root root 4096 Aug "
+    "13 04:34..|-rw-r–r–1 root root 0 Aug 13 04:34 __init__ .py",
+    '$grep-n" __setitem__ "/testbed/xarray/co->790:NB. __getitem__ and __setitem__ implement xarray-style ind|849:'
+    'def __setitem__ (self,key,value):|850:""" __setitem__ is overloaded to access the underlying nump|2553:'
+    "def __setitem__ (self,key,value):",
+    "variable.py:def __setitem__ (self,key,value):;def attrs(self)->Dict[Hashable,Any]:;def attrs(self,value:"
+    "Mapping[Hashable,Any])->None:;def encoding(self):;def encoding(self,value)",
+    '$grep-n"def as_compatible_data"/testbe->189:def as_compatible_data(data,fastpath=False):',
+    "variable.py:def as_compatible_data(data,fastpath=False):;def _as_array_or_item(data):",
+)
+
+
+def as_printed(line: str) -> str:
+    """A line without blanks, with the paper's dashes and quotes."""
+    return "".join(line.split()).replace("--", "–").replace("`", "‘")
 
 
 def note(*turns: Turn, **settings: bool) -> str:
@@ -69,10 +91,11 @@ def test_note_of_the_worked_example_has_1219_characters() -> None:
         command_turn(6, f"sed -n '189,290p' {FILE}", FUNCTION),
     )
     header, *details = text.split("\n")
+    assert [as_printed(line) for line in (header, *details)] == [as_printed(line) for line in PRINTED]
     assert header.startswith("[context-manager] steps 1-6 folded: Reading variable.py")
     assert header.endswith("where the coercion happens. `restore 1-6` shows them again.")
     assert details[0].endswith("Aug 13 04:34 .. | -rw-r--r-- 1 root root      0 Aug 13 04:34 __init__.py")
-    assert details[1].startswith('      $ grep -n "__setitem__" /testbed/xarray/co -> 790:    NB.')
+    assert details[1].startswith('      $ grep -n "__setitem__" /testbed/xarray/co -> 790:        NB.')
     assert details[3] == (
         '      $ grep -n "def as_compatible_data" /testbe -> 189:def as_compatible_data(data, fastpath=False):'
     )

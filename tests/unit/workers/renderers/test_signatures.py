@@ -18,7 +18,8 @@ from workers.renderers.signatures import signatures
             "public class A {", "private static int f(int a) {"]),
         ("a.rs", "pub fn f() {\nimpl T for S {\nlet x = fn_name();", ["pub fn f() {", "impl T for S {"]),
         ("a.c", "struct node {\nstatic int f(int a)\n  return f(a);\n", ["struct node {", "static int f(int a)"]),
-        ("a.c", "int main(int a)\r\n{\r\n  // no semicolon\r\nint other(int b)\r\n", ["int main(int a)", "int other(int b)"]),
+        ("a.c", "int main(int a)\r\n{\r\n  // no semicolon\r\nint other(int b)\r\n", [
+            "int main(int a)", "int other(int b)"]),
         ("a.c", "int f(int a,\n      int b)\n{\n  g(a);", ["int f(int a,"]),
         ("a.ts", "const f = (\n  x,\n) => x\nconst g = (y) => y", ["const g = (y) => y"]),
         ("A.cs", "public static List<A, B> F(int a) {\npublic\nclass B {\npublic A(int a) {", [
