@@ -7,7 +7,7 @@ end a cell later (w larger than the number of tasks, a pool that holds no model)
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,7 @@ from orchestrator.checks import check_cell, check_shared, check_text
 from orchestrator.compose import Composer
 from orchestrator.derive import derived_figures, model_facts
 from orchestrator.errors import ConfigError, SweepError, UserError, unknown
-from orchestrator.overrides import Override, refuse_repeats
+from orchestrator.overrides import Override, refuse_repeats, show
 from orchestrator.sweep import Combination, Expansion, expand
 from orchestrator.sweep_file import SweepReader, SweepSpec
 from workers.errors import ConfigurationError
@@ -116,9 +116,23 @@ def make_plan(composer: Composer, command: Sequence[str], *, spec: SweepSpec | N
         name=spec.name if spec is not None else f"cell-{cells[0].key[3:11]}",
         description=spec.description if spec is not None else "one cell",
         base=_base(spec, overrides),
-        cells=cells,
+        cells=_fully_labelled(cells),
         notes=expansion.notes,
     )
+
+
+def _fully_labelled(cells: Sequence[PlannedCell]) -> tuple[PlannedCell, ...]:
+    """Every cell with a label for each root setting that some cell varies: a default is a value too.
+
+    Settings of components are left out: `policy.coverage` says nothing about a renderer that asks for no labels.
+    """
+    names = {name: None for cell in cells for name in cell.labels}
+    labelled = []
+    for cell in cells:
+        settings = {n: cell.config[n] for n in names if n not in cell.labels and n in cell.config}
+        known = {name: show(value) for name, value in settings.items() if not isinstance(value, Mapping)}
+        labelled.append(replace(cell, labels={**cell.labels, **known}))
+    return tuple(labelled)
 
 
 def read_sweep(composer: Composer, name: str) -> SweepSpec:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -106,7 +107,12 @@ def _drive(
 ) -> None:
     executor = make_executor(plan.shared["executor"])
     pending = [cell for cell, decision in zip(plan.cells, decisions, strict=True) if decision.is_pending]
-    executor.open(largest_num_workers=max(cell.num_workers for cell in pending))
+    try:
+        executor.open(largest_num_workers=max(cell.num_workers for cell in pending))
+    except SystemExit:  # Ray's own handler of SIGTERM, which it sets while it starts
+        stop.set(signal.SIGTERM)
+        executor.close()
+        return
     num_reused = sum(decision.action is Action.reuse for decision in decisions)
     display = make_display(Tally(num_cells=len(plan.cells), num_reused=num_reused))
     settings = DriverSettings(

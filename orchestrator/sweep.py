@@ -49,6 +49,7 @@ def expand(spec: SweepSpec, command: Sequence[Override], make: Callable[[str, An
     """
     names = spec.axis_names()
     replaced = {o.key: o.value if isinstance(o.value, list) else [o.value] for o in command if o.key in names}
+    _refuse_doubles(replaced)
     # A key that only explicit cells set is, as a single value, an ordinary override of all other cells.
     others = tuple(
         o for o in command if o.key not in names or (o.key not in spec.grid_names() and not isinstance(o.value, list))
@@ -71,6 +72,14 @@ def expand(spec: SweepSpec, command: Sequence[Override], make: Callable[[str, An
         listed = ", ".join(f"{axis}={show(values)}" for axis, values in replaced.items())
         raise SweepError(f"sweep {spec.name} has no cell with {listed}")
     return Expansion(tuple(combinations), _notes(spec, command))
+
+
+def _refuse_doubles(replaced: Mapping[str, Sequence[Any]]) -> None:
+    for axis, values in replaced.items():
+        shown = [show(value) for value in values]
+        for value in shown:
+            if shown.count(value) > 1:
+                raise SweepError(f"{axis}={show(list(values))} names {value} twice; a cell is run once")
 
 
 def _distinct(combinations: Sequence[Combination]) -> list[Combination]:

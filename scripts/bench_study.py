@@ -85,6 +85,26 @@ def profile_cell(overrides: list[str]) -> None:
     """Run one cell here and print the share of each room's own time."""
     composer = Composer()
     config = composer.compose([composer.vocabulary.parse(text) for text in overrides])
+    plan = AttemptPlan("bench.1", "bench", "bench", config, Lease("bench", "bench", 1), "")
+    outcome = run_virtual_attempt(plan, started_recorder())
+    print(f"one cell ({' '.join(overrides)}): {outcome.facts['cpu_s']:.1f} CPU-s, unprofiled, cold caches")
+    profiler = cProfile.Profile()
+    profiler.enable()
+    profiled = run_virtual_attempt(plan, started_recorder())
+    profiler.disable()
+    if profiled.exit_class != "ok":
+        raise SystemExit(f"the profiled cell failed: {profiled.message}")
+    sums: dict[str, float] = defaultdict(float)
+    for (filename, _, _), (_, _, own_s, _, _) in pstats.Stats(profiler).stats.items():  # type: ignore[attr-defined]
+        sums[room_of(filename)] += own_s
+    total = sum(sums.values())
+    print("  the same cell once more under cProfile, caches warm; share of own time:")
+    for room, seconds in sorted(sums.items(), key=lambda item: -item[1]):
+        print(f"  {room:10s} {seconds / total:6.1%}")
+
+
+def started_recorder() -> InMemoryRecorder:
+    """A recorder with the one attempt of this bench."""
     recorder = InMemoryRecorder()
     recorder.start_attempt(
         Attempt(
@@ -100,19 +120,7 @@ def profile_cell(overrides: list[str]) -> None:
             benchmark_source="synthetic",
         )
     )
-    plan = AttemptPlan("bench.1", "bench", "bench", config, Lease("bench", "bench", 1), "")
-    outcome = run_virtual_attempt(plan, recorder)
-    print(f"one cell ({' '.join(overrides)}): {outcome.facts['cpu_s']:.1f} CPU-s, unprofiled, cold caches")
-    profiler = cProfile.Profile()
-    profiler.enable()
-    run_virtual_attempt(plan, InMemoryRecorder())
-    profiler.disable()
-    sums: dict[str, float] = defaultdict(float)
-    for (filename, _, _), (_, _, own_s, _, _) in pstats.Stats(profiler).stats.items():  # type: ignore[attr-defined]
-        sums[room_of(filename)] += own_s
-    total = sum(sums.values())
-    for room, seconds in sorted(sums.items(), key=lambda item: -item[1]):
-        print(f"  {room:10s} {seconds / total:6.1%}")
+    return recorder
 
 
 def room_of(filename: str) -> str:

@@ -191,3 +191,23 @@ def test_signals_of_a_renderer_with_its_own_tags(composer: Composer) -> None:
     """ARSM's tags have their own source: the policy's stale labels are not asked for."""
     (cell,) = make_plan(composer, ["renderer=arsm", *TINY]).cells
     assert cell.sources["signals"] == "heuristic"
+
+
+def test_a_default_is_a_label_where_other_cells_vary_it(composer: Composer, tmp_path: Path) -> None:
+    """An explicit cell that leaves a varied root setting alone shows its default, not a blank."""
+    sweep = tmp_path / "zipped.yaml"
+    sweep.write_text(
+        "description: two settings together\n"
+        "base: [benchmark.num_tasks=4]\n"
+        "zip:\n  - {num_workers: [1, 2], replicas_per_model: [2, 3]}\n"
+        "cells:\n  - {num_workers: 3}\n"
+    )
+    plan = make_plan(composer, [f"+sweep={sweep}"])
+    rows = [(cell.labels["num_workers"], cell.labels["replicas_per_model"]) for cell in plan.cells]
+    assert rows == [("1", "2"), ("2", "3"), ("3", "1")]
+
+
+def test_a_value_given_twice_is_refused(composer: Composer) -> None:
+    """`num_workers=[2,2]` is a slip: a cell is run once."""
+    with pytest.raises(UserError, match="names 2 twice"):
+        make_plan(composer, ["+sweep=concurrency", "num_workers=[2,2]"])

@@ -147,3 +147,20 @@ def test_snapshot_has_what_tables_need(command: Make, planned_cell: Make, store:
     config = json.loads(store.attempts("v1-a")[0].config_json)
     assert {"prices", "kv", "revisions", "derived"} <= set(config)
     assert "db" not in config
+
+
+def test_sigterm_while_the_cluster_starts(
+    store: Store, fake_executor: Make, sweep_plan: Make, planned_cell: Make, tmp_path: Path
+) -> None:
+    """Ray's own handler turns it into SystemExit: exit code 143, the executor is closed and the cell is still planned."""
+    executor = fake_executor(None)
+
+    def terminated(*, largest_num_workers: int) -> None:
+        executor.is_open = True
+        raise SystemExit(15)
+
+    executor.open = terminated
+    plan = sweep_plan(planned_cell("a"), db={"url": str(tmp_path / "results.db")})
+    code = run_plan(plan, write=lambda line: None, stop=StopFlag(), make_executor=lambda node: executor)
+    assert (code, executor.is_open) == (143, False)
+    assert [cell.state for cell in store.cells()] == ["planned"]
