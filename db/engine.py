@@ -186,7 +186,8 @@ def _revision(connection: Connection) -> str | None:
     if tables:
         listed = ", ".join(sorted(tables)[:3])
         raise DbUnavailable(
-            f"{display_name(connection.engine)} is not a results database (it holds {listed}); name another (--db, or db.url= for a study)"
+            f"{display_name(connection.engine)} is not a results database (it holds {listed}); "
+            "name another (--db, or db.url= for a study)"
         )
     return None
 

@@ -14,7 +14,10 @@ _SQLITE = {
     sqlite3.SQLITE_FULL: (StorageFull, "{name}: the disk is full; free space and run again (committed rows are kept)"),
     sqlite3.SQLITE_READONLY: (DbReadOnly, "{name} cannot be written (read-only file or file system)"),
     sqlite3.SQLITE_CANTOPEN: (DbUnavailable, "{name} cannot be opened: {detail}"),
-    sqlite3.SQLITE_NOTADB: (DbUnavailable, "{name} is not a SQLite database; name another (--db, or db.url= for a study)"),
+    sqlite3.SQLITE_NOTADB: (
+        DbUnavailable,
+        "{name} is not a SQLite database; name another (--db, or db.url= for a study)",
+    ),
     sqlite3.SQLITE_CORRUPT: (DbUnavailable, "{name} is damaged ({detail}); restore a copy"),
     sqlite3.SQLITE_BUSY: (DbUnavailable, "{name} was locked by another writer for 30 s; end it and run again"),
     sqlite3.SQLITE_IOERR: (DbUnavailable, "{name}: the disk failed or is full ({detail})"),

@@ -25,7 +25,7 @@ _ENGINES = {
     "live": "live: a real server",
 }
 _POLICIES = {
-    "replay": "replayed from recorded runs",
+    "replay": "replayed, pinned to each task's run",
     "chat": "live, written by the model",
     "scripted": "scripted, written by no model",
 }

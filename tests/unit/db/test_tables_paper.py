@@ -238,7 +238,7 @@ def test_the_conditions_stand_below_the_table(capsys: pytest.CaptureFixture[str]
     """Simulated, replayed, recorded, stale source and coverage, generated text."""
     written = text(table(result("base", attempt={"stale_coverage": 0.7})), capsys)
     assert "Engine: simulated replicas" in written
-    assert "Replies: replayed from recorded runs; generated text in the cache: opaque." in written
+    assert "Replies: replayed, pinned to each task's run; generated text in the cache: opaque." in written
     assert "Tasks: recorded runs." in written
     assert "Stale labels: recorded, coverage 0.7." in written
 

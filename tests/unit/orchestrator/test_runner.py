@@ -152,7 +152,7 @@ def test_snapshot_has_what_tables_need(command: Make, planned_cell: Make, store:
 def test_sigterm_while_the_cluster_starts(
     store: Store, fake_executor: Make, sweep_plan: Make, planned_cell: Make, tmp_path: Path
 ) -> None:
-    """Ray's own handler turns it into SystemExit: exit code 143, the executor is closed and the cell is still planned."""
+    """Ray's own handler makes it SystemExit: exit code 143, the executor is closed, the cell is still planned."""
     executor = fake_executor(None)
 
     def terminated(*, largest_num_workers: int) -> None:
