@@ -32,6 +32,8 @@ from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from orchestrator.executors.cluster_guard import is_of_session
+
 ROOT = Path(__file__).resolve().parent.parent
 MARK = "CONVOY_CHAOS_TRIAL"
 TARGETS = ("driver", "worker", "recorder", "replica", "node")
@@ -61,6 +63,7 @@ class Trial:
     victim: random.Random
     folder: Path
     was_killed: bool = False
+    drivers: list[int] = field(default_factory=list)
     exit_codes: list[int] = field(default_factory=list)
     seen: dict[str, set[tuple[object, ...]]] = field(default_factory=lambda: {table: set() for table in _KEYS})
     failures: list[str] = field(default_factory=list)
@@ -205,7 +208,9 @@ def _start(trial: Trial, name: str, *extra: str) -> subprocess.Popen[bytes]:
         *extra,
     ]
     with (trial.folder / f"{name}.out").open("wb") as out, (trial.folder / f"{name}.err").open("wb") as err:
-        return subprocess.Popen(command, cwd=ROOT, stdout=out, stderr=err, env={**os.environ, MARK: trial.name})
+        driver = subprocess.Popen(command, cwd=ROOT, stdout=out, stderr=err, env={**os.environ, MARK: trial.name})
+    trial.drivers.append(driver.pid)
+    return driver
 
 
 def _run_and_kill(trial: Trial) -> None:
@@ -268,7 +273,9 @@ def _processes(trial: Trial) -> list[tuple[int, str]]:
             continue
         try:
             is_ours = mark in (folder / "environ").read_bytes() + b"\0"
-            title = (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace").strip()
+            line = (folder / "cmdline").read_bytes()
+            is_ours = is_ours or any(is_of_session(folder, line, pid) for pid in trial.drivers)
+            title = line.replace(b"\0", b" ").decode(errors="replace").strip()
         except OSError:
             continue  # ended meanwhile, or not ours to read
         if is_ours and title:

@@ -5,7 +5,9 @@ Not a renderer itself. A renderer without signals, interception and memos subcla
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from itertools import compress, count
+from operator import is_not
 from typing import Any
 
 from serving.calls import Message
@@ -32,6 +34,11 @@ def num_lines(text: str) -> int:
     `str.splitlines` would also part at form feeds, carriage returns and U+2028, which are text inside a line.
     """
     return text.count("\n") + (bool(text) and not text.endswith("\n"))
+
+
+def num_same(first: Sequence[Segment], second: Sequence[Segment]) -> int:
+    """How many leading segments of two prompts are the very same objects; without a Python step per segment."""
+    return next(compress(count(), map(is_not, first, second)), min(len(first), len(second)))
 
 
 class Session:
@@ -84,23 +91,33 @@ class Rows:
     that only moves forward. The cache follows one history and starts again when it is given another one.
     """
 
-    __slots__ = ("_history", "_observation", "_segments")
+    __slots__ = ("_history", "_num_forgotten", "_observation", "_segments")
 
     def __init__(self, observation: Callable[[Turn], Segment] = observation_segment) -> None:
         self._observation = observation
         self._history: History | None = None
         self._segments: list[Segment] = []
+        self._num_forgotten = 0
 
     def _sync(self, history: History, until: int) -> list[Segment]:
         if history is not self._history:
             self._history = history
             self._segments = [opening_segment(history)]
+            self._num_forgotten = 0
         segments = self._segments
-        for index in range((len(segments) + 1) // 2, until + 1):
-            turn = history.turn(index)
-            segments.append(agent_segment(turn))
-            segments.append(self._observation(turn))
+        for index in range(self._num_forgotten + (len(segments) + 1) // 2, until + 1):
+            segments += self._made(history.turn(index))
         return segments
+
+    def _made(self, turn: Turn) -> tuple[Segment, Segment]:
+        return agent_segment(turn), self._observation(turn)
+
+    def forget(self, until: int) -> None:
+        """Let go of turns up to `until`; one that is asked for after all is made again."""
+        num_turns = min(until - self._num_forgotten, len(self._segments) // 2)
+        if num_turns > 0:
+            del self._segments[1 : 2 * num_turns + 1]
+            self._num_forgotten += num_turns
 
     def opening(self, history: History) -> list[Segment]:
         """The opening segment, in a new list."""
@@ -110,7 +127,10 @@ class Rows:
         """The segments of turns `first`..`last` (1-based, both ends included), in a new list."""
         if last < first:
             return []
-        return self._sync(history, last)[2 * first - 1 : 2 * last + 1]
+        segments, shift = self._sync(history, last), self._num_forgotten
+        again = [made for index in range(first, min(shift, last) + 1) for made in self._made(history.turn(index))]
+        first = max(first, shift + 1)
+        return again + segments[2 * (first - shift) - 1 : max(0, 2 * (last - shift)) + 1]
 
 
 class TwoZones:
@@ -132,5 +152,6 @@ class TwoZones:
         old = self._old.between(history, visible_from, boundary)
         segments = self._full.opening(history) + old
         segments += self._full.between(history, max(boundary + 1, visible_from), last)
+        self._full.forget(boundary)
         num_stubs = sum(segment.form == "stub" for segment in old)
         return Rendered(tuple(segments), boundary=boundary, num_stubs=num_stubs)

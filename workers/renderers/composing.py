@@ -15,7 +15,7 @@ from workers.errors import ConfigurationError
 from workers.history import Action, Form, History, Memo, Observation, Rendered, Segment, Signals
 from workers.interfaces import AuxCaller, HarnessTemplate, Renderer, SignalRequest
 from workers.renderers.base import Base
-from workers.renderers.common import Session
+from workers.renderers.common import Session, num_same
 
 # Rendered anew at the end of every prompt: whatever the next prompt is, it has one of about the same size.
 _TRANSIENT = (Form.memory, Form.state)
@@ -105,11 +105,7 @@ def estimate_next(
     usage = history.turn(len(history)).usage
     if usage is None:
         return Estimate(segment_tokens(following.segments, counter), None)
-    same = 0
-    for old, new in zip(seen.segments, following.segments, strict=False):
-        if old is not new:
-            break
-        same += 1
+    same = num_same(seen.segments, following.segments)
     gone = [
         segment
         for segment in seen.segments[same:]
@@ -127,9 +123,12 @@ def segment_tokens(segments: list[Segment] | tuple[Segment, ...], counter: Token
 
 def hidden_by_others(seen: Rendered, own: Rendered) -> int:
     """The newest turn that a renderer above `own` had summarized in `seen`, 0 when none."""
-    last = max((segment.last_turn for segment in seen.segments if segment.form is Form.summary), default=0)
-    own_last = max((segment.last_turn for segment in own.segments if segment.form is Form.summary), default=0)
-    return last if last > own_last else 0
+    last = _last_summarized(seen.segments[num_same(seen.segments, own.segments) :])
+    return last if last > 0 and last > _last_summarized(own.segments) else 0
+
+
+def _last_summarized(segments: tuple[Segment, ...]) -> int:
+    return max((segment.last_turn for segment in segments if segment.form is Form.summary), default=0)
 
 
 def steps(first_turn: int, last_turn: int) -> str:

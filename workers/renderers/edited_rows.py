@@ -26,6 +26,9 @@ class EditedRows:
 
     Args:
         edit: the texts of a turn's observations as its memo has them, one per observation.
+    Attributes:
+        num_stubs: turns that are not shown as they first were.
+        newest: the last memo that `unread` gave out.
     """
 
     def __init__(self, edit: Edit) -> None:
@@ -36,9 +39,23 @@ class EditedRows:
         self._history = history
         self._segments: list[Segment] = []
         self._memos: dict[int, Memo] = {}
+        self._num_read = 0
+        self.num_stubs = 0
+        self.newest: Memo | None = None
+
+    def unread(self, history: History, owner: str) -> list[Memo]:
+        """The memos of one owner that are new since the last call, oldest first."""
+        memos = history.all_memos
+        if history is not self._history or len(memos) < self._num_read:
+            self._begin(history)
+            self._segments.append(opening_segment(history))
+        new = [memo for memo in memos[self._num_read :] if memo.owner == owner]
+        self._num_read = len(memos)
+        self.newest = new[-1] if new else self.newest
+        return new
 
     def segments(self, history: History, memos: Iterable[tuple[int, Memo]], visible_from: int) -> tuple[Segment, ...]:
-        """Opening and turns `visible_from`..t, with the texts of `memos` (turn, its newest memo)."""
+        """Opening and turns `visible_from`..t, with the texts of `memos` (turn, its newest memo) and earlier ones."""
         if history is not self._history:
             self._begin(history)
             self._segments.append(opening_segment(history))
@@ -48,7 +65,9 @@ class EditedRows:
         for index, memo in memos:
             if self._memos.get(index) is not memo:
                 self._memos[index] = memo
-                self._segments[2 * index] = self._edited(history.turn(index), memo)
+                edited = self._edited(history.turn(index), memo)
+                self.num_stubs += (edited.form is Form.stub) - (self._segments[2 * index].form is Form.stub)
+                self._segments[2 * index] = edited
         if visible_from == 1:
             return tuple(self._segments)
         return (self._segments[0], *self._segments[2 * visible_from - 1 :])

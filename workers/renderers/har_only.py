@@ -90,6 +90,7 @@ class HarOnly(Quiet, Session):
             message = Message("user", "\n".join([HEADING, *dropped, *lines]))
             segments.append(Segment((message,), first + 1, first_raw - 1, Form.folded, Part.note))
         segments += cache.rows.between(history, first_raw, num_turns)
+        cache.rows.forget(num_turns - self.keep_recent)
         return Rendered(tuple(segments), boundary=first_raw - 1, num_folded=len(lines))
 
 
@@ -97,7 +98,7 @@ class HarCache:
     """The forward pass that decides, turn by turn, how many of the oldest records are gone.
 
     Attributes:
-        lines: the records of turns 1..t-1 as lines.
+        lines: the records of turns 1..t-1 as lines, those that no prompt shows any more empty.
         num_dropped: records gone for good after the newest turn.
     """
 
@@ -122,9 +123,11 @@ class HarCache:
         if history is not self._history:
             self._begin(history)
             self._opening_tokens = self._tokens(self.rows.opening(history))
-        for record in self._records.follow(history)[len(self.lines) :]:
+        records = self._records.follow(history)
+        for record in records:
             self.lines.append(f"- {har_line(record)}")
             self._line_tokens.append(self._counter.count_text(self.lines[-1] + "\n"))
+        records.clear()  # their lines are all that is shown
         for index in range(len(self._turn_tokens) + 1, len(history) + 1):
             self._turn_tokens.append(self._tokens(self.rows.between(history, index, index)))
             self._drop(index)
@@ -136,6 +139,7 @@ class HarCache:
         total = self._opening_tokens + _FRAME_TOKENS + raw + sum(self._line_tokens[self.num_dropped : last])
         while total > self._budget_tokens and self.num_dropped < last:
             total -= self._line_tokens[self.num_dropped]
+            self.lines[self.num_dropped] = ""
             self.num_dropped += 1
 
     def _tokens(self, segments: list[Segment]) -> int:

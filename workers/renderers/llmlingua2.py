@@ -94,10 +94,12 @@ class LlmLingua2(Quiet, Session):
     def render(self, history: History, visible_from: int = 1) -> Rendered:
         """All turns, compressed outputs in their compressed form."""
         cache: CompressionCache = self._cache
-        memos = [(memo.data["turn"], memo) for memo in history.memos(cache.path)]
-        segments = cache.rows.segments(history, memos, visible_from)
+        rows = cache.rows
+        memos = [(memo.data["turn"], memo) for memo in rows.unread(history, cache.path)]
+        segments = rows.segments(history, memos, visible_from)
         boundary = max(0, len(history) - self.keep_recent)
-        return Rendered(segments, boundary=boundary, num_stubs=num_edited(segments))
+        num_stubs = rows.num_stubs if visible_from == 1 else num_edited(segments)
+        return Rendered(segments, boundary=boundary, num_stubs=num_stubs)
 
 
 class CompressionCache:

@@ -137,11 +137,13 @@ class Prune(Quiet, Session):
     def render(self, history: History, visible_from: int = 1) -> Rendered:
         """All turns, pruned outputs as they were pruned."""
         cache: PruneCache = self._cache
-        memos = [(memo.after_turn, memo) for memo in history.memos(cache.path)]
-        segments = cache.rows.segments(history, memos, visible_from)
-        is_new = bool(memos) and memos[-1][0] == len(history)
-        own_s = memos[-1][1].data["own_s"] if is_new else 0.0
-        return Rendered(segments, num_stubs=num_edited(segments), own_s_modelled=own_s)
+        rows = cache.rows
+        memos = [(memo.after_turn, memo) for memo in rows.unread(history, cache.path)]
+        segments = rows.segments(history, memos, visible_from)
+        newest = rows.newest
+        own_s = newest.data["own_s"] if newest is not None and newest.after_turn == len(history) else 0.0
+        num_stubs = rows.num_stubs if visible_from == 1 else num_edited(segments)
+        return Rendered(segments, num_stubs=num_stubs, own_s_modelled=own_s)
 
     def _is_prunable(self, action: Action, observation: Observation) -> bool:
         return len(observation.body) >= self.min_chars and command_kind(action.command) in ("read", "search")

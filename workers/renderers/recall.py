@@ -38,6 +38,7 @@ from workers.renderers.composing import (
     with_memos,
 )
 from workers.renderers.prompt_layers import with_paragraph
+from workers.renderers.recall_rows import ShownRows
 from workers.renderers.refold_dedup import with_stored_targets
 from workers.renderers.refold_signals import restored
 
@@ -128,15 +129,20 @@ class Recall(Composed):
     def render(self, history: History, visible_from: int = 1) -> Rendered:
         """The inner render with placeholders for what was evicted."""
         cache: RecallCache = self._cache
+        turns = cache.evicted(history)
+        key = len(history), cache.num_memos, visible_from
+        if cache.newest is None or cache.newest[0] != key:
+            cache.newest = key, self._rendered(history, visible_from, turns)
+        return cache.newest[1]
+
+    def _rendered(self, history: History, visible_from: int, evicted: frozenset[int]) -> Rendered:
         inner = self._inner.render(history, visible_from)
         own_s = inner.own_s_modelled + self.lookup_s * _lookups(history)
-        turns = cache.evicted(history)
-        if not turns:
+        if not evicted:
             return replace(inner, own_s_modelled=own_s) if own_s else inner
-        segments = tuple(cache.shown(history, segment, turns) for segment in inner.segments)
-        pairs = zip(segments, inner.segments, strict=True)
-        num_new = sum(new is not old and old.form is Form.full for new, old in pairs)
-        return replace(inner, segments=segments, num_stubs=inner.num_stubs + num_new, own_s_modelled=own_s)
+        rows = self._cache.rows
+        segments = rows.rows(inner.segments, evicted)
+        return replace(inner, segments=segments, num_stubs=inner.num_stubs + rows.num_new, own_s_modelled=own_s)
 
     def _evict(self, history: History, seen: Rendered) -> Memo | None:
         cache: RecallCache = self._cache
@@ -167,18 +173,20 @@ class Recall(Composed):
         cache: RecallCache = self._cache
         evicted = cache.evicted(history)
         left, turns = estimate.tokens, list[int]()
-        for segment in own.segments:
+        first = cache.rows.num_settled if evicted else 0
+        for position, segment in enumerate(own.segments[first:], start=first):
             turn = segment.first_turn
             is_protected = turn > len(history) - self.keep_recent
             limit_share = self.shrink_share if is_protected else self.target_share
             if left < limit_share * cache.budget_tokens or turn == len(history):
                 break
-            if segment.part is not Part.observation or turn in evicted:
-                continue
-            stub = cache.placeholder(history, segment)
+            is_candidate = segment.part is Part.observation and turn not in evicted
+            stub = cache.placeholder(history, segment) if is_candidate else segment
             if stub is not segment:
                 turns.append(turn)
                 left += segment_tokens([stub], cache.counter) - segment_tokens([segment], cache.counter)
+            elif evicted and not turns:
+                cache.rows.num_settled = position + 1  # whatever is evicted later, it is none of these
         return turns, left
 
 
@@ -213,18 +221,33 @@ class RecallCache:
         self._pointers: dict[
             int, tuple[Segment, frozenset[int], Segment]
         ] = {}  # the same for stubs, and for which turns
+        self._begin(None)
+
+    def _begin(self, history: History | None) -> None:
+        self._history = history
+        self.num_memos = 0
+        self.newest: tuple[tuple[int, int, int], Rendered] | None = None  # turns, memos, visible_from -> the render
+        self._evicted: frozenset[int] = frozenset()
+        self.rows = ShownRows(self.shown)
 
     def evicted(self, history: History) -> frozenset[int]:
-        """All turns evicted so far."""
-        memos = history.memos(self.path)
-        return frozenset(turn for memo in memos if memo.kind == EVICTION for turn in memo.data["turns"])
+        """All turns evicted so far; the same object until there is one more."""
+        memos = history.all_memos
+        if history is not self._history or len(memos) < self.num_memos:
+            self._begin(history)
+        own = [memo for memo in memos[self.num_memos :] if memo.owner == self.path and memo.kind == EVICTION]
+        self.num_memos = len(memos)
+        if own:
+            self._evicted = self._evicted.union(*(memo.data["turns"] for memo in own))
+        return self._evicted
 
-    def shown(self, history: History, segment: Segment, evicted: frozenset[int]) -> Segment:
+    def shown(self, segment: Segment, evicted: frozenset[int]) -> Segment:
         """A segment of the inner render as it is shown once `evicted` turns are in the store."""
         if segment.part is not Part.observation:
             return segment
         if segment.first_turn in evicted:
-            return self.placeholder(history, segment)
+            assert self._history is not None
+            return self.placeholder(self._history, segment)
         return self._pointing(segment, evicted) if segment.form is Form.stub else segment
 
     def _pointing(self, segment: Segment, evicted: frozenset[int]) -> Segment:

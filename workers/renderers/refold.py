@@ -14,7 +14,7 @@ from typing import ClassVar
 
 from serving.calls import Message
 from serving.interfaces import TokenCounter
-from workers.history import Action, History, Memo, Observation, Rendered, Segment, Signals, agent_segment
+from workers.history import Action, History, Memo, Observation, Rendered, Segment, Signals, Turn, agent_segment
 from workers.interfaces import AuxCaller, HarnessTemplate, SignalRequest
 from workers.renderers.common import Rows, Session
 from workers.renderers.composing import check_least, chosen
@@ -136,6 +136,8 @@ class Refold(Session):
         prefix = cache.prefix(visible_from)
         prefix.advance(boundary, marks)
         protected = cache.protected(max(boundary + 1, visible_from), num_turns)
+        if boundary > cache.num_forgotten:
+            cache.forget(boundary)
         return Rendered(
             tuple(prefix.segments + protected),
             boundary=boundary,
@@ -165,6 +167,7 @@ class RefoldCache:
         self._history = history
         self._prefixes: dict[int, Prefix] = {}
         self._protected: dict[int, tuple[Segment, Segment]] = {}
+        self.num_forgotten = 0
         is_literal = settings.exempt_on is ExemptOn.folded_or_stubbed and settings.dedup
         self._marks = Marks(
             MarkSettings(
@@ -209,6 +212,19 @@ class RefoldCache:
             segments += pair
         return segments
 
+    def forget(self, boundary: int) -> None:
+        """Let go of turns up to `boundary`: what is shown of them is in the prefix."""
+        for index in range(self.num_forgotten + 1, boundary + 1):
+            self._protected.pop(index, None)
+        self.num_forgotten = boundary
+
+    def _whole(self, turn: Turn) -> tuple[Segment, Segment]:
+        """The segments of a turn that crosses the boundary whole; the same as before unless it was reminded."""
+        pair = self._protected.get(turn.index)
+        if pair is None or turn.index in self._marks.reminders:
+            return agent_segment(turn), labelled(turn)
+        return pair
+
     def _stubs_before(self, index: int) -> set[int]:
         """Turns that were stubs in the prompt that turn `index` answers, as far as this renderer alone decides."""
         prefix = self.prefix(1)
@@ -238,4 +254,5 @@ class RefoldCache:
                 keep_test_summary=settings.keep_test_summary,
                 cwd=settings.cwd,
             ),
+            whole=self._whole,
         )

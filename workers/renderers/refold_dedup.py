@@ -8,6 +8,7 @@ One object walks the turns of one render in order and learns what is visible; it
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from workers.history import Observation, Turn, TurnKind
@@ -17,6 +18,7 @@ from workers.renderers.signatures import signatures
 from workers.shell_reads import Read
 
 MAX_PLACES = 16  # places remembered per run start; blank and boilerplate lines occur everywhere
+_POSITION_BITS = 32
 _NUMBERED = re.compile(r"[ \t]*(\d+)[\t:]")
 _POINTER = re.compile(r"^(\[context-manager\] .* omitted: identical to step (\d+))\.", re.M)
 _NUM_PROBES = 12  # leading lines that are looked at to tell numbered output
@@ -35,10 +37,58 @@ class DedupSettings:
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """Consecutive visible lines of one observation, without line-number prefixes; `label` is the turn's."""
+    """Visible lines of an output of turn `label`: from `start` (0-based) up to `end` (excluded; None: the last one)."""
 
     label: int
-    lines: list[str]
+    body: str
+    start: int = 0
+    end: int | None = None
+
+    def lines(self) -> list[str]:
+        """The lines without line-number prefixes; split anew, because held lines would cost more than the output."""
+        return _plain_lines(self.body.split("\n"))[self.start : self.end]
+
+
+class Places:
+    """Where runs of `size` lines of one file are visible.
+
+    A run is known by the hash of its lines, and a match is compared by its text. A block is taken in when it is first
+    looked for: most files are read once.
+    """
+
+    __slots__ = ("_blocks", "_num_indexed", "_places", "_size")
+
+    def __init__(self, size: int) -> None:
+        self._size = size
+        self._blocks: list[Block] = []
+        self._num_indexed = 0
+        self._places: dict[int, int | tuple[int, ...]] = {}  # hash -> block * 2**_POSITION_BITS + position, or several
+
+    def add(self, blocks: list[Block]) -> None:
+        """Learn that these are visible too."""
+        self._blocks += blocks
+
+    def keys(self, lines: list[str]) -> Iterator[int]:
+        """The hash of the run that begins at each line."""
+        return map(hash, zip(*(lines[shift:] for shift in range(self._size)), strict=False))
+
+    def known(self) -> dict[int, int | tuple[int, ...]]:
+        """The first places of every run, see `of`."""
+        places = self._places
+        for number in range(self._num_indexed, len(self._blocks)):
+            for place, key in enumerate(self.keys(self._blocks[number].lines()), start=number << _POSITION_BITS):
+                known = places.setdefault(key, place)
+                if known is place:
+                    continue
+                several = known if isinstance(known, tuple) else (known,)
+                if len(several) < MAX_PLACES:
+                    places[key] = (*several, place)
+        self._num_indexed = len(self._blocks)
+        return places
+
+    def of(self, place: int) -> tuple[Block, int]:
+        """The block and the position in it."""
+        return self._blocks[place >> _POSITION_BITS], place & ((1 << _POSITION_BITS) - 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,12 +106,12 @@ class Deduplicator:
 
     Attributes:
         whole: body -> label of the first turn that shows it whole.
-        places: path -> (first lines of a run -> (block, position) where they are visible).
+        places: path -> where runs of its lines are visible.
     """
 
     settings: DedupSettings
     whole: dict[str, int] = field(default_factory=dict)
-    places: dict[str, dict[tuple[str, ...], list[tuple[Block, int]]]] = field(default_factory=dict)
+    places: dict[str, Places] = field(default_factory=dict)
 
     def show(self, turn: Turn) -> None:
         """Learn that a turn is visible in full."""
@@ -71,7 +121,7 @@ class Deduplicator:
                 self.whole.setdefault(body, turn.label)
                 read = self._read(turn, position)
                 if read is not None:
-                    self._learn(read.path, [Block(turn.label, _plain_lines(body.split("\n")))])
+                    self._learn(read.path, [Block(turn.label, body)])
 
     def shorten(self, turn: Turn) -> list[str | None]:
         """The texts in place of a turn's observations (without the `[step N]` line), None where one stays whole.
@@ -108,16 +158,10 @@ class Deduplicator:
         return read_of(turn.actions[position].command, self.settings.cwd)
 
     def _learn(self, path: str, blocks: list[Block]) -> None:
-        places = self.places.setdefault(path, {})
-        size = self.settings.min_span_lines
-        for block in blocks:
-            lines = block.lines
-            for position, key in enumerate(zip(*(lines[shift:] for shift in range(size)), strict=False)):
-                known = places.get(key)
-                if known is None:
-                    places[key] = [(block, position)]
-                elif len(known) < MAX_PLACES:
-                    known.append((block, position))
+        places = self.places.get(path)
+        if places is None:
+            places = self.places[path] = Places(self.settings.min_span_lines)
+        places.add(blocks)
 
     def _whole_stub(self, turn: Turn, observation: Observation, label: int | None, read: Read | None) -> str | None:
         """The stub of an output that turn `label` shows whole, in the form of appendix C.3; None when it saves nothing.
@@ -139,46 +183,49 @@ class Deduplicator:
     def _stub_runs(self, turn: Turn, observation: Observation, read: Read) -> tuple[str | None, list[Block]]:
         """(framed text with stubs in place of repeated runs or None without any, what stays visible)."""
         body = observation.body
+        if read.path not in self.places:
+            return None, [Block(turn.label, body)]
         shown = body.split("\n")
-        plain = _plain_lines(shown)
         pieces: list[str] = []
         visible: list[Block] = []
         done = 0
-        for run in self._runs(read.path, plain):
+        for run in self._runs(self.places[read.path], _plain_lines(shown)):
             if run.end - run.start == len(shown):
                 text = self._whole_stub(turn, observation, run.label, read)
-                return text, [] if text and self.settings.is_reversible else [Block(turn.label, plain)]
+                return text, [] if text and self.settings.is_reversible else [Block(turn.label, body)]
             span = "\n".join(shown[run.start : run.end])
             stub = self._run_stub(turn, observation, read, run, shown=shown, span=span)
             if stub is None:
                 continue
             if run.start > done:
                 pieces += shown[done : run.start]
-                visible.append(Block(turn.label, plain[done : run.start]))
+                visible.append(Block(turn.label, body, done, run.start))
             pieces.append(stub)
             done = run.end
         if not done:
-            return None, [Block(turn.label, plain)]
+            return None, [Block(turn.label, body)]
         pieces += shown[done:]
-        visible.append(Block(turn.label, plain[done:]))
+        visible.append(Block(turn.label, body, done))
         if not self.settings.is_reversible:
-            visible = [Block(turn.label, plain)]
+            visible = [Block(turn.label, body)]
         return observation.head + "\n".join(pieces) + observation.tail, visible
 
-    def _runs(self, path: str, lines: list[str]) -> list[Run]:
+    def _runs(self, places: Places, lines: list[str]) -> list[Run]:
         """Maximal runs of lines that one visible block of the same path holds too, leftmost and longest first."""
-        places = self.places.get(path)
-        size = self.settings.min_span_lines
         runs: list[Run] = []
-        if not places:
-            return runs
+        known = places.known()
+        lines_of: dict[Block, list[str]] = {}
         free = 0
-        for start, key in enumerate(zip(*(lines[shift:] for shift in range(size)), strict=False)):
-            if start < free or key not in places:
+        for start, key in enumerate(places.keys(lines)):
+            if start < free or key not in known:
                 continue
             length, label = 0, 0
-            for block, position in places[key]:
-                same = _common_lines(lines, start, block.lines, position)
+            found = known[key]
+            for place in found if isinstance(found, tuple) else (found,):
+                block, position = places.of(place)
+                if block not in lines_of:
+                    lines_of[block] = block.lines()
+                same = _common_lines(lines, start, lines_of[block], position)
                 if same > length:
                     length, label = same, block.label
             if sum(map(len, lines[start : start + length])) + length > self.settings.min_span_chars:

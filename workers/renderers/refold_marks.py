@@ -14,6 +14,7 @@ from workers.renderers.refold_signals import accepted, reminder
 
 EXEMPT_MEMO = "exempt"
 
+Turns = int | tuple[int, ...]  # most commands and outputs come once, and a number takes less room than a tuple
 # Turns that show an earlier output again, by our own `restore` or an outer renderer's `recall`.
 _SHOWN_AGAIN = (TurnKind.restore, TurnKind.recall)
 
@@ -56,8 +57,8 @@ class Marks:
     reminders: dict[int, str] = field(default_factory=dict)
     misses: int = 0
     _alike: list[int] = field(default_factory=list)  # `earlier_alike` of the newest turn
-    _commands: dict[str, list[int]] = field(default_factory=dict)
-    _bodies: dict[str, list[int]] = field(default_factory=dict)
+    _commands: dict[str, Turns] = field(default_factory=dict)
+    _bodies: dict[str, Turns] = field(default_factory=dict)
 
     def is_folded(self, index: int, boundary: int) -> bool:
         """Whether turn `index` is folded in a render with this boundary."""
@@ -78,11 +79,11 @@ class Marks:
         """Earlier turns with the same command, or with an equal output of at least `exempt_min_chars` characters."""
         alike: list[int] = []
         if turn.kind is TurnKind.command:
-            alike += self._commands.get(turn.command.strip(), ())
+            alike += _turns(self._commands.get(_command(turn), ()))
             for observation in turn.observations:
                 if len(observation.body) >= self.settings.exempt_min_chars:
-                    alike += self._bodies.get(observation.body, ())
-        return [index for index in alike if index < turn.index]
+                    alike += _turns(self._bodies.get(observation.body, ()))
+        return [index for index in alike if index < turn.index] if alike else alike
 
     def memos(self, turn: Turn, seen: Rendered) -> tuple[Memo, ...]:
         """An exemption that turns do not tell: `turn` runs again what another renderer's summary covered in `seen`."""
@@ -133,8 +134,23 @@ class Marks:
 
     def _remember(self, turn: Turn) -> None:
         if turn.kind is TurnKind.command:
-            self._commands.setdefault(turn.command.strip(), []).append(turn.index)
+            _add(self._commands, _command(turn), turn.index)
         if turn.kind is TurnKind.command or turn.kind in _SHOWN_AGAIN:
             for observation in turn.observations:
                 if len(observation.body) >= self.settings.exempt_min_chars:
-                    self._bodies.setdefault(observation.body, []).append(turn.index)
+                    _add(self._bodies, observation.body, turn.index)
+
+
+def _command(turn: Turn) -> str:
+    actions = turn.actions
+    return (actions[0].command if len(actions) == 1 else turn.command).strip()
+
+
+def _turns(known: Turns) -> tuple[int, ...]:
+    return known if isinstance(known, tuple) else (known,)
+
+
+def _add(known: dict[str, Turns], text: str, index: int) -> None:
+    before = known.setdefault(text, index)
+    if before is not index:
+        known[text] = (*_turns(before), index)

@@ -7,6 +7,7 @@ when the next turn to cross is folded too and joins it.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
@@ -47,7 +48,8 @@ class NoteSettings:
 
 def labelled(turn: Turn, reminder: str | None = None) -> Segment:
     """A turn's observations in full, each under its `[step N]` line, the last one with the reminder."""
-    texts = [f"[step {turn.label}]\n{observation.shown}" for observation in turn.observations]
+    label = turn.label
+    texts = [f"[step {label}]\n{shown.head}{shown.body}{shown.tail}" for shown in turn.observations]
     if reminder is not None and texts:
         texts[-1] += f"\n\n{reminder}"
     return observation_segment(turn, texts)
@@ -56,12 +58,22 @@ def labelled(turn: Turn, reminder: str | None = None) -> Segment:
 class Prefix:
     """Turns `visible_from`..`boundary` of one history.
 
+    Args:
+        whole: the two segments of a turn in full, without a reminder.
     Attributes:
         segments: opening first; replaced from the last note on when that note grows.
         stubs: turns that have a stub.
     """
 
-    def __init__(self, history: History, *, visible_from: int, dedup: Deduplicator | None, notes: NoteSettings) -> None:
+    def __init__(
+        self,
+        history: History,
+        *,
+        visible_from: int,
+        dedup: Deduplicator | None,
+        notes: NoteSettings,
+        whole: Callable[[Turn], tuple[Segment, Segment]],
+    ) -> None:
         self.segments: list[Segment] = [opening_segment(history)]
         self.boundary = visible_from - 1
         self.num_folded = 0
@@ -71,11 +83,14 @@ class Prefix:
         self._is_whole = visible_from == 1
         self._dedup = dedup
         self._notes = notes
+        self._whole = whole
         self._group: list[FoldedTurn] = []
         self._base: Segment | None = None  # the segment the open group's note is merged into, as it was before
 
     def advance(self, boundary: int, marks: Marks) -> None:
         """Take in the turns up to `boundary`."""
+        if boundary <= self.boundary:
+            return
         is_grown = False
         for index in range(self.boundary + 1, boundary + 1):
             turn = self._history.turn(index)
@@ -90,7 +105,7 @@ class Prefix:
             self._add(turn, marks)
         if is_grown:
             self._write_note()
-        self.boundary = max(self.boundary, boundary)
+        self.boundary = boundary
 
     def _add(self, turn: Turn, marks: Marks) -> None:
         """A turn that keeps its place: whole, or with stubs in its observations."""
@@ -102,16 +117,16 @@ class Prefix:
                 self._dedup.show(turn)
             else:
                 texts = self._dedup.shorten(turn)
-        self.segments.append(agent_segment(turn))
         if any(text is not None for text in texts):
             self.stubs.add(turn.index)
+            self.segments.append(agent_segment(turn))
             shown = [
                 f"[step {turn.label}]\n{observation.shown if text is None else text}"
                 for text, observation in zip(texts, turn.observations, strict=True)
             ]
             self.segments.append(observation_segment(turn, shown, Form.stub))
         else:
-            self.segments.append(labelled(turn))
+            self.segments += self._whole(turn)
 
     def _fold(self, turn: Turn) -> None:
         """Let a turn join the open group, or open one."""

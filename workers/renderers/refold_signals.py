@@ -12,6 +12,8 @@ MAX_RANGE = 1000  # labels a STALE range may span; a session has at most 250 ste
 _LINE = r"^[ \t]*(?:[-*>+][ \t]+)?[*_]{{0,2}}{word}[*_]{{0,2}}[ \t]*:[*_]{{0,2}}(.*)$"
 _PROGRESS = re.compile(_LINE.format(word="PROGRESS"), re.I | re.M)
 _STALE = re.compile(_LINE.format(word="STALE"), re.I | re.M)
+# The two lines exactly as they are asked for; every other form takes the long way to the same values.
+_QUICK = re.compile(r"PROGRESS:([^*_\n].*)\nSTALE:[ \t]*(-|\d{1,9}(?:,[ ]?\d{1,9})*)[ \t]*(?:\n|\Z)")
 _LIST = re.compile(r"(?:[\s\[\](){},;&#.`-]|\bsteps?\b|\band\b|\bto\b|[–—]|\d+)*", re.I)
 _LABEL = r"(?<!\d)\d{1,9}(?!\d)"
 _ITEM = re.compile(rf"({_LABEL})(?:\s*(?:-|–|—|to)\s*(?:step\s*)?({_LABEL}))?", re.I)
@@ -33,6 +35,10 @@ def parse_signals(content: str, *, asked: bool) -> Signals:
 
     `STALE: 3,4`, `3-5`, `[3, 4]`, `step 3`, `-` and `none` are understood; what follows the numbers is ignored.
     """
+    quick = _QUICK.match(content)
+    if quick is not None:
+        labels = () if quick[2] == "-" else tuple(map(int, quick[2].split(",")))
+        return Signals(_one_line(quick[1]) or None, labels, asked, NO_SIGNALS.extra)
     lowered = content.lower()
     progress = _PROGRESS.search(content) if "progress" in lowered else None
     stale = _STALE.search(content) if "stale" in lowered else None
@@ -40,7 +46,7 @@ def parse_signals(content: str, *, asked: bool) -> Signals:
         return Signals(asked=True) if asked else NO_SIGNALS
     text = _one_line(progress[1]) if progress else ""
     labels = parse_labels(stale[1]) if stale else ()
-    return Signals(progress=text or None, stale=labels, asked=asked)
+    return Signals(progress=text or None, stale=labels, asked=asked, extra=NO_SIGNALS.extra)
 
 
 def _one_line(text: str) -> str:

@@ -23,7 +23,7 @@ def test_a_leftover_is_ended_and_a_stranger_is_not(monkeypatch: pytest.MonkeyPat
     leftover = subprocess.Popen(_SLEEP, env={**os.environ, cluster_guard.MARK_VARIABLE: mark})
     guard = cluster_guard.start(mark)
     try:
-        assert set(cluster_guard.marked(mark)) == {leftover.pid}
+        assert set(cluster_guard.cluster_processes(mark, os.getpid())) == {leftover.pid}
         assert guard.stdin is not None
         guard.stdin.close()
         assert leftover.wait(30) == -9
@@ -41,3 +41,21 @@ def test_without_leftovers_it_ends_at_once() -> None:
     assert guard.stdin is not None
     guard.stdin.close()
     assert guard.wait(10) == 0
+
+
+def test_an_agent_that_lost_its_mark_is_known_by_its_session(tmp_path: Path) -> None:
+    """Agents write their title over their environment; the session folder they log to ends with the driver's pid."""
+    logs = tmp_path / f"session_2026-01-01_00-00-00_000000_{os.getpid()}" / "logs"
+    other = tmp_path / f"session_2026-01-01_00-00-00_000000_1{os.getpid()}" / "logs"
+    for folder in (logs, other):
+        folder.mkdir(parents=True)
+    with (logs / "agent.out").open("wb") as ours, (other / "agent.out").open("wb") as foreign:
+        agent = subprocess.Popen(["ray::Agent", *_SLEEP[1:]], executable=sys.executable, stdout=ours)
+        stranger = subprocess.Popen(["ray::Agent", *_SLEEP[1:]], executable=sys.executable, stdout=foreign)
+        not_rays = subprocess.Popen(_SLEEP, stdout=ours)
+    try:
+        assert set(cluster_guard.cluster_processes("no-mark", os.getpid())) == {agent.pid}
+    finally:
+        for process in (agent, stranger, not_rays):
+            process.kill()
+            process.wait()
