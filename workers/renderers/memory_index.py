@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from array import array
 from dataclasses import dataclass
 
-import numpy as np
-
 from workers.history import Turn
-from workers.renderers.lexical_scores import GrowingIndex, words_of_each
+from workers.renderers.lexical_scores import bm25_scores, words_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,44 +23,36 @@ class Chunk:
 
 
 class ChunkIndex:
-    """The chunks of the outputs added so far and their words; a chunk's lines are split off its output when found."""
+    """The chunks of the outputs added so far and their words."""
 
     def __init__(self, chunk_lines: int) -> None:
         self._chunk_lines = chunk_lines
-        self._outputs: list[tuple[str, int, str]] = []  # command, label, body
-        self._output_of = array("q")  # chunk -> number of its output
-        self._starts = array("q")  # chunk -> its first line, from 0
-        self._index = GrowingIndex()
+        self._chunks: list[Chunk] = []
+        self._words: list[list[str]] = []
 
     def add(self, turn: Turn) -> None:
         """Add the outputs of one turn; a turn without a command has none."""
         for action, observation in zip(turn.actions, turn.observations, strict=False):
             lines = observation.body.split("\n")
-            starts = range(0, len(lines), self._chunk_lines)
-            parts = words_of_each("\n".join(lines[start : start + self._chunk_lines]) for start in starts)
-            for start, words in zip(starts, parts, strict=True):
+            for start in range(0, len(lines), self._chunk_lines):
+                part = tuple(lines[start : start + self._chunk_lines])
+                words = words_of("\n".join(part))
                 if words:
-                    self._output_of.append(len(self._outputs))
-                    self._starts.append(start)
-                    self._index.add(words)
-            self._outputs.append((action.command, turn.label, observation.body))
+                    self._chunks.append(Chunk(action.command, turn.label, start + 1, part))
+                    self._words.append(words)
 
     def best(self, query: str, num_chunks: int) -> list[Chunk]:
         """The best chunks for a query, best first, ties to the newer; without those that share no word with it.
 
         Of chunks with the same lines only the newest counts as a result. [choice]
         """
-        scores = self._index.scores(query)
-        hits = np.flatnonzero(scores > 0)
+        if not self._chunks:
+            return []
+        scores = bm25_scores(self._words, query)
+        order = sorted(range(len(scores)), key=lambda position: (-scores[position], -position))
         found: dict[tuple[str, ...], Chunk] = {}
-        for position in hits[np.lexsort((-hits, -scores[hits]))].tolist():
-            if len(found) == num_chunks:
+        for position in order:
+            if scores[position] <= 0 or len(found) == num_chunks:
                 break
-            chunk = self._chunk(position)
-            found.setdefault(chunk.lines, chunk)
+            found.setdefault(self._chunks[position].lines, self._chunks[position])
         return list(found.values())
-
-    def _chunk(self, position: int) -> Chunk:
-        command, label, body = self._outputs[self._output_of[position]]
-        start = self._starts[position]
-        return Chunk(command, label, start + 1, tuple(body.split("\n")[start : start + self._chunk_lines]))

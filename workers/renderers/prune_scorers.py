@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 from serving.clock import aside
 from workers.errors import ConfigurationError
-from workers.renderers.lexical_scores import bm25_scores, words_of_each
+from workers.renderers.lexical_scores import bm25_scores, words_of
 
 # Share of a line's score that the lines 1, 2, 3 away from it get, so that a hit keeps its surroundings. [choice]
 _SPREAD = (0.8, 0.65, 0.5)
@@ -65,7 +65,7 @@ class LexicalScorer:
 
     def scores(self, question: str, lines: list[str]) -> list[float]:
         """(n,) scores in [0, 1]; all 1 when the question says nothing about the lines."""
-        own = bm25_scores(words_of_each(lines), question)
+        own = bm25_scores([words_of(line) for line in lines], question)
         best = max(own)
         if best <= 0.0:
             return [1.0] * len(lines)
