@@ -7,10 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from db.errors import DbError
-from db.store import Store
 from orchestrator.interfaces import AttemptOutcome, AttemptPlan, AttemptProgress
-from orchestrator.virtual_attempt import run_virtual_attempt
+from orchestrator.virtual_attempt import run_recorded_attempt
 
 
 class InlineExecutor:
@@ -32,7 +30,7 @@ class InlineExecutor:
     def wait(self, timeout_s: float) -> Sequence[AttemptOutcome]:
         """Run the next attempt to its end, however long it takes, and return its outcome."""
         if self._submitted:
-            self._outcomes.append(_run(self._submitted.pop(0)))
+            self._outcomes.append(run_recorded_attempt(self._submitted.pop(0)))
         outcomes, self._outcomes = self._outcomes, []
         return outcomes
 
@@ -48,19 +46,3 @@ class InlineExecutor:
 
     def close(self) -> None:
         """Nothing to end."""
-
-
-def _run(plan: AttemptPlan) -> AttemptOutcome:
-    """One attempt, writing its rows itself through a connection of its own."""
-    try:
-        store = Store.open(plan.db_url)
-    except DbError as exc:
-        return AttemptOutcome(plan.attempt_id, "RecorderLost", str(exc))
-    try:
-        recorder = store.recorder(max_age_s=None)
-        recorder.adopt_attempt(plan.attempt_id)
-        return run_virtual_attempt(plan, recorder)
-    except DbError as exc:
-        return AttemptOutcome(plan.attempt_id, "RecorderLost", str(exc))
-    finally:
-        store.close()

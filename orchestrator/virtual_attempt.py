@@ -1,6 +1,7 @@
 """One attempt in virtual time: w agent workers as coroutines over simulated replicas in this process.
 
-The Ray task of `executors/virtual.py` calls `run_virtual_attempt`; tests and profiles call it without Ray.
+The Ray task of `executors/virtual.py` and re-rendering call `run_recorded_attempt`; tests and profiles call
+`run_virtual_attempt` with a recorder of their own.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import Any
 from db import records
 from db.errors import DbError
 from db.recorder import Recorder
+from db.store import Store
 from orchestrator.attempt import AttemptSetup, engine_of, launch_replica, prepare, replica_plans, view_of
 from orchestrator.interfaces import AttemptOutcome, AttemptPlan
 from orchestrator.timeless import TimelessSink
@@ -47,6 +49,22 @@ class Invalidated(Exception):
     def __init__(self, task_id: str, end: SessionEnd) -> None:
         super().__init__(f"{task_id}: {end}")
         self.end = end
+
+
+def run_recorded_attempt(plan: AttemptPlan) -> AttemptOutcome:
+    """Run one attempt that the driver has started, writing its rows through a connection of its own."""
+    try:
+        store = Store.open(plan.db_url)
+    except DbError as exc:
+        return AttemptOutcome(plan.attempt_id, "RecorderLost", str(exc))
+    try:
+        recorder = store.recorder(max_age_s=None)
+        recorder.adopt_attempt(plan.attempt_id)
+        return run_virtual_attempt(plan, recorder)
+    except DbError as exc:
+        return AttemptOutcome(plan.attempt_id, "RecorderLost", str(exc))
+    finally:
+        store.close()
 
 
 def run_virtual_attempt(plan: AttemptPlan, recorder: Recorder) -> AttemptOutcome:

@@ -12,12 +12,10 @@ from typing import Any
 
 import ray
 
-from db.errors import DbError
-from db.store import Store
 from orchestrator.executors import ray_cluster
 from orchestrator.executors.actor_proxies import outcome_of_ray_error
 from orchestrator.interfaces import AttemptOutcome, AttemptPlan, AttemptProgress
-from orchestrator.virtual_attempt import run_virtual_attempt
+from orchestrator.virtual_attempt import run_recorded_attempt
 
 
 @ray.remote(max_retries=0, num_cpus=1)
@@ -30,18 +28,7 @@ def _run_in_task(plan: AttemptPlan, driver_host: str) -> AttemptOutcome:
             f"the SQLite file lies on {driver_host} and this task runs on {ray_cluster.driver_host()}: "
             "use db=postgresql on a cluster",
         )
-    try:
-        store = Store.open(plan.db_url)
-    except DbError as exc:
-        return AttemptOutcome(plan.attempt_id, "RecorderLost", str(exc))
-    try:
-        recorder = store.recorder(max_age_s=None)
-        recorder.adopt_attempt(plan.attempt_id)
-        return run_virtual_attempt(plan, recorder)
-    except DbError as exc:
-        return AttemptOutcome(plan.attempt_id, "RecorderLost", str(exc))
-    finally:
-        store.close()
+    return run_recorded_attempt(plan)
 
 
 @dataclass
