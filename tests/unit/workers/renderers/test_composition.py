@@ -62,7 +62,7 @@ def summarized(rendered: Rendered) -> int:
 @given(turns=random_turns(max_turns=24), budget=st.integers(500, 3000))
 @settings(max_examples=15, deadline=None)
 def test_every_stack_is_pure_and_valid(stack: str, turns: list[Turn], budget: int) -> None:
-    """Fresh equals cached at the end, chats are valid at every step, the newest output is shown (prune cuts it first)."""
+    """Fresh equals cached at the end, chats valid at every step, the newest output shown (prune cuts it first)."""
     history, prompts = counted(turns, begun(STACKS[stack](), budget), Auxiliary("s" * 200))
     assert begun(STACKS[stack](), budget).render(history) == prompts[-1]
     for prompt in prompts:
