@@ -82,7 +82,7 @@ def _set(config: DictConfig, override: Override) -> None:
         here = ".".join(steps[:depth])
         if not isinstance(node, DictConfig):
             raise ConfigError(f"{override.text}: {here!r} holds no keys")
-        if step not in node:
+        if step not in node.keys():  # noqa: SIM118 - `in node` says no to a mandatory value (???)
             known = [str(key) for key in node if key != "_target_"]
             where = f"{here}: " if here else ""
             raise ConfigError(f"{where}{unknown('key', step, known)}")

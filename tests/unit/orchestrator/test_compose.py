@@ -104,3 +104,13 @@ def test_a_hiding_folder_is_named(tmp_path: Path) -> None:
         require_one_home(home=tmp_path)
     with pytest.raises(UserError, match="the package 'orchestratorx' is missing"):
         require_one_home(packages=("orchestratorx",))
+
+
+def test_a_mandatory_value_can_be_given() -> None:
+    """conf/db/postgresql.yaml holds `url: ???`: a key that exists and waits for its value."""
+    composer = Composer()
+    url = "postgresql+psycopg://user@host/convoy"
+    overrides = [composer.vocabulary.parse(text) for text in ("db=postgresql", f"db.url={url}")]
+    assert composer.compose(overrides)["db"]["url"] == url
+    with pytest.raises(ConfigError, match="url"):
+        composer.compose([composer.vocabulary.parse("db=postgresql")])
